@@ -1,0 +1,101 @@
+"""`python -m api`: one process of the HTTP front.
+
+Exit codes: 0 after a stop signal, 78 if the settings cannot be used, 1 if it could not start, 70 if it crashed.
+"""
+
+import ipaddress
+import logging
+import os
+import signal
+import sys
+
+from pydantic import ValidationError
+
+from api.app import create_app
+from api.parts import build_parts, close_parts
+from api.server import Server
+from batchfleet.errors import BatchfleetError
+from batchfleet.lifecycle import PARENT_FD_VARIABLE, ParentWatch, die_with_parent
+from batchfleet.logs import Action, setup_logging
+from batchfleet.settings import Settings
+from batchfleet.telemetry import setup_metrics
+
+EXIT_NOT_STARTED = 1
+EXIT_CONFIG = 78
+"""EX_CONFIG: a supervisor need not try again."""
+
+logger = logging.getLogger(__name__)
+
+
+class UnsafeHostError(BatchfleetError):
+    """The host is open to others, and there are no keys that would keep strangers out."""
+
+    code = "unsafe_host"
+
+
+def main() -> int:
+    """Runs the process until it is told to stop; returns its exit code."""
+    try:
+        settings = Settings()
+        check_host(settings.api_host)
+    except (ValidationError, UnsafeHostError) as exc:
+        print(f"batchfleet api: {exc}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
+        return EXIT_CONFIG
+    setup_logging(settings.log_level, settings.log_format)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
+    _stay_with_parent()
+    return _serve(settings)
+
+
+def check_host(host: str) -> None:
+    """Lets loopback pass.
+
+    Raises:
+        UnsafeHostError: If others could reach it.
+    """
+    if host == "localhost":
+        return
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise UnsafeHostError(
+            f"BATCHFLEET_API_HOST={host}: this version has no keys, so it listens on loopback only (127.0.0.1, ::1 "
+            "or localhost); put a proxy that authenticates in front of it"
+        )
+
+
+def _serve(settings: Settings) -> int:
+    metrics = setup_metrics(settings.metrics_dir)
+    try:
+        parts = build_parts(settings, metrics)
+    except (ValueError, BatchfleetError) as exc:
+        logger.critical("cannot use the settings: %s", exc)
+        return EXIT_CONFIG
+    try:
+        server = Server(create_app(parts), settings)
+        _survive_stop_signals()
+        logger.info("starting", extra={"action": Action.PROCESS_STARTED, "pid": os.getpid()})
+        server.run()
+    finally:
+        close_parts(parts)
+    logger.info("stopped", extra={"action": Action.PROCESS_STOPPED})
+    return 0 if server.started else EXIT_NOT_STARTED
+
+
+def _survive_stop_signals() -> None:
+    """Uvicorn raises the signal that stopped it once more at its end: it must not kill us before we have closed."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: None)
+
+
+def _stay_with_parent() -> None:
+    """Under a supervisor, ends with it; alone (from a shell) it is nobody's child."""
+    if PARENT_FD_VARIABLE in os.environ:
+        die_with_parent()
+        ParentWatch(lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

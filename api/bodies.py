@@ -1,0 +1,150 @@
+"""Bytes of a request body → structures of `schemas`, or an error that names the field."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+
+from api.problems import MalformedBodyError, UnsupportedMediaTypeError
+from api.schemas import BulkJobBody, JobBody, LookupBody
+from batchfleet.errors import BatchfleetError, InvalidRequestError, TooLargeError
+
+T = TypeVar("T")
+
+NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+_JSON_TYPES = frozenset({"", "application/json", "text/json", "text/plain", "application/x-www-form-urlencoded"})
+"""Besides the JSON types, what clients say that say nothing (`curl -d` states the last one)."""
+
+_AT = re.compile(r"^(?P<message>.*?)(?: - at `(?:key in )?(?P<path>\$[^`]*)`)?$", re.DOTALL)
+_NAMED = re.compile(r"(?:unknown|required) field `(?P<field>[^`]*)`")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BOM = b"\xef\xbb\xbf"
+
+job_decoder = msgspec.json.Decoder(JobBody)
+lookup_decoder = msgspec.json.Decoder(LookupBody)
+_bulk_job = msgspec.json.Decoder(BulkJobBody)
+_bulk_jobs = msgspec.json.Decoder(list[BulkJobBody])
+_raw_jobs = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class ClientGoneError(BatchfleetError):
+    """The client hung up while it sent its body; nobody reads the answer."""
+
+
+async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
+    """Returns the whole body; refuses a larger one before it is in memory.
+
+    Raises:
+        TooLargeError: If it is longer than `limit` bytes, stated or sent.
+    """
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and int(stated) > limit:
+        raise TooLargeError(f"the body may have {limit} bytes")
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message: Any = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError("the client hung up")
+        chunk = message["body"]
+        size += len(chunk)
+        if size > limit:
+            raise TooLargeError(f"the body may have {limit} bytes")
+        chunks.append(chunk)
+        if not message["more_body"]:
+            break
+    return (chunks[0] if len(chunks) == 1 else b"".join(chunks)).removeprefix(_BOM)
+
+
+def content_type(request: Request[Any, Any, Any]) -> str:
+    """Returns the media type that the request states, without parameters; empty if none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def check_json_type(request: Request[Any, Any, Any], *, also: frozenset[str] = frozenset()) -> None:
+    """Lets JSON pass, and what clients send that state no type.
+
+    Raises:
+        UnsupportedMediaTypeError: If the body is said to be something else.
+    """
+    stated = content_type(request)
+    if stated not in _JSON_TYPES and stated not in also and not stated.endswith("+json"):
+        raise UnsupportedMediaTypeError(f"send application/json, not {stated!r}")
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
+    """Decodes a body.
+
+    Raises:
+        MalformedBodyError: If it is not JSON.
+        InvalidRequestError: If it has another form than asked for; `field` says where.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as exc:
+        raise named(exc) from exc
+    except msgspec.DecodeError as exc:
+        raise _malformed(exc, bytes(body)) from exc
+    except RecursionError as exc:
+        raise MalformedBodyError("nested too deeply") from exc
+
+
+def named(exc: msgspec.ValidationError) -> InvalidRequestError:
+    """Turns msgspec's "… - at `$.inputs[4]`" into an error with the field `inputs[4]`."""
+    match = _AT.match(str(exc))
+    message, path = (match["message"], match["path"] or "$") if match else (str(exc), "$")
+    mentioned = _NAMED.search(message)
+    if mentioned:
+        path = f"{path}.{mentioned['field']}"
+    return InvalidRequestError(message.replace("`", "'"), field=path.removeprefix("$").removeprefix(".") or None)
+
+
+def decode_bulk(body: bytes, *, ndjson: bool, limit: int) -> list[BulkJobBody | InvalidRequestError]:
+    """Decodes a JSON array or NDJSON; a bad member costs only itself.
+
+    Raises:
+        MalformedBodyError: If the array as a whole is not JSON.
+        InvalidRequestError: If it is something other than an array, or empty.
+        TooLargeError: If there are more than `limit` jobs.
+    """
+    members = _lines(body) if ndjson or _looks_like_lines(body) else _array(body)
+    if not members:
+        raise InvalidRequestError("the request holds no job")
+    if len(members) > limit:
+        raise TooLargeError(f"a bulk request may hold {limit} jobs, not {len(members)}")
+    return [member if isinstance(member, BulkJobBody) else _member(member) for member in members]
+
+
+def _array(body: bytes) -> list[Any]:
+    """Returns structures, or the raw members if any of them is bad."""
+    try:
+        return _bulk_jobs.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return decode(_raw_jobs, body)
+
+
+def _lines(body: bytes) -> list[Any]:
+    """Returns structures, or the raw lines if any of them is bad; blank lines are not counted."""
+    try:
+        return _bulk_job.decode_lines(body)
+    except (msgspec.DecodeError, RecursionError):
+        return [line for line in body.split(b"\n") if line.strip()]
+
+
+def _member(raw: bytes | msgspec.Raw) -> BulkJobBody | InvalidRequestError:
+    try:
+        return decode(_bulk_job, raw)
+    except InvalidRequestError as exc:
+        return exc
+
+
+def _looks_like_lines(body: bytes) -> bool:
+    """A body that begins with an object can only be NDJSON: the other form is an array."""
+    return body[:64].lstrip()[:1] == b"{"
+
+
+def _malformed(exc: msgspec.DecodeError, body: bytes) -> MalformedBodyError:
+    if _SURROGATE.search(body):
+        return MalformedBodyError(f"{exc} (is there half of a surrogate pair, as in \\ud800?)")
+    return MalformedBodyError(str(exc))

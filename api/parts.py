@@ -1,0 +1,96 @@
+"""What an API process is made of, handed in from outside; `build_parts` makes the real ones from the settings."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.catalog import Repository
+from batchfleet.broker.announcer import Announcer
+from batchfleet.broker.connect import connect_broker, connect_ring, has_broker
+from batchfleet.broker.hint import Flow
+from batchfleet.broker.port import HintBroker, Ring
+from batchfleet.inference.intake import Intake, intake_for
+from batchfleet.jobs.job import Announcement, Lane
+from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.jobs.store import JobStore
+from batchfleet.models.repository import ModelRepository
+from batchfleet.results.blobs import BlobStore
+from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.settings import Settings, folder_of
+from batchfleet.telemetry import Metrics
+
+_PROBED = Flow("probe", Lane.ONLINE)
+
+
+class AnnouncesJobs(Protocol):
+    """What the submitter tells of committed jobs; `batchfleet.broker.announcer.Announcer` is one."""
+
+    def announce(self, jobs: Sequence[Announcement]) -> None:
+        """Takes jobs to be announced; never blocks, never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Everything that the HTTP front works with.
+
+    Attributes:
+        announcer: None where there is no broker.
+        probe: A broker adapter of its own, asked for its depth when readiness is; None where there is no broker.
+        intake_for: Finds the edge half of a task.
+    """
+
+    settings: Settings
+    metrics: Metrics
+    store: JobStore
+    blobs: BlobStore
+    repository: Repository
+    ring: Ring
+    announcer: AnnouncesJobs | None = None
+    probe: HintBroker | None = None
+    intake_for: Callable[[str], Intake[Hashable]] = intake_for
+
+    def probe_broker(self) -> None:
+        """Returns if the broker answers, or if there is none.
+
+        Raises:
+            BrokerUnavailableError: If it does not.
+        """
+        if self.probe is not None:
+            self.probe.depth(_PROBED)
+
+
+def build_parts(settings: Settings, metrics: Metrics) -> Parts:
+    """Returns the real parts; nothing is connected before it is used.
+
+    Raises:
+        ValueError: If a URL of the settings names something unknown.
+    """
+    store = SqlStore(settings.database_url)
+    metrics.watch_queues(store.queue_depths)
+    announcer, probe = None, None
+    if has_broker(settings.broker_url):
+        announcer = Announcer(connect_broker(settings.broker_url, metrics=metrics), metrics=metrics)
+        announcer.start()
+        probe = connect_broker(settings.broker_url, metrics=metrics)
+    return Parts(
+        settings=settings,
+        metrics=metrics,
+        store=store,
+        blobs=LocalBlobs(folder_of(settings.blob_url)),
+        repository=ModelRepository(folder_of(settings.models_url)),
+        ring=connect_ring(settings.broker_url, metrics=metrics),
+        announcer=announcer,
+        probe=probe,
+    )
+
+
+def close_parts(parts: Parts) -> None:
+    """Closes what `build_parts` opened, in the order in which jobs pass through it."""
+    if isinstance(parts.announcer, Announcer):
+        parts.announcer.close()
+    if parts.probe is not None:
+        parts.probe.close()
+    parts.ring.close()
+    parts.store.close()
+    parts.blobs.close()

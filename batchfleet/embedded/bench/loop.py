@@ -1,0 +1,144 @@
+"""The in-process loop as a whole: its processes, the sweep for the best plan, and the run over all texts."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from batchfleet.embedded.bench.loop_worker import LoopModel, Share, ShareResult, serve
+from batchfleet.embedded.bench.plans import Plan, plans, shares
+
+_FINALISTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRun:
+    """One run of a plan over texts.
+
+    Attributes:
+        seconds: Wall time from the first text sent to the last vector received.
+        cpu_s: CPU time of the loop's processes.
+        vectors: One normalised vector a text, in order.
+    """
+
+    plan: Plan
+    seconds: float
+    cpu_s: float
+    vectors: NDArray[np.float32]
+    padding_waste: float
+
+    @property
+    def texts_per_s(self) -> float:
+        """Throughput."""
+        return len(self.vectors) / self.seconds
+
+
+class LoopPool:
+    """Loop processes of one thread count, loaded and warmed; as a context."""
+
+    def __init__(self, model: LoopModel, *, processes: int, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._processes: list[BaseProcess] = []
+        self._connections: list[Connection] = []
+        for _ in range(processes):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, model, threads), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._connections.append(ours)
+        for connection in self._connections:
+            connection.recv()  # "ready"; a process that died ends this with EOFError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.join(10)
+            process.kill()
+            process.join()
+            process.close()
+
+    def run(self, plan: Plan, texts: Sequence[str]) -> LoopRun:
+        """Runs a plan: whoever is free takes the next share."""
+        free = self._connections[: plan.processes]
+        waiting = shares(len(texts), plan.processes)
+        taken: dict[Connection, range] = {}
+        results: list[tuple[range, ShareResult]] = []
+        began = time.perf_counter()
+        while waiting or taken:
+            while waiting and free:
+                connection, share = free.pop(), waiting.pop()
+                connection.send(Share([texts[index] for index in share], plan.budget))
+                taken[connection] = share
+            for ready in wait(list(taken)):
+                assert isinstance(ready, Connection)  # noqa: S101 - for the type checker
+                results.append((taken.pop(ready), ready.recv()))
+                free.append(ready)
+        seconds = time.perf_counter() - began
+        return _collect(plan, len(texts), seconds, results)
+
+
+def _collect(plan: Plan, count: int, seconds: float, results: list[tuple[range, ShareResult]]) -> LoopRun:
+    vectors = np.empty((count, results[0][1].vectors.shape[1]), np.float32)
+    for share, result in results:
+        vectors[share.start : share.stop : share.step] = result.vectors
+    padded = sum(result.padded_tokens for _, result in results)
+    real = sum(result.real_tokens for _, result in results)
+    cpu_s = sum(result.cpu_s for _, result in results)
+    return LoopRun(plan, seconds, cpu_s, vectors, 1 - real / padded)
+
+
+class BestLoop:
+    """The pools that plans need, and the best plan found; as a context."""
+
+    def __init__(self, model: LoopModel, cores: int) -> None:
+        self._cores = cores
+        self._pools = {1: LoopPool(model, processes=cores, threads=1)}
+        if cores > 1:
+            self._pools[cores] = LoopPool(model, processes=1, threads=cores)
+        self.plan = Plan(cores, 1, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pool in self._pools.values():
+            pool.__exit__(kind, error, trace)
+
+    def sweep(self, texts: Sequence[str], say: Callable[[str], None]) -> list[LoopRun]:
+        """Tries all plans on a subset, the best ones twice, and keeps the best. Returns the best run of each."""
+        best: dict[Plan, LoopRun] = {}
+        for plan in plans(self._cores):
+            best[plan] = self._run(plan, texts)
+            say(f"  loop: {best[plan].texts_per_s:7.1f} texts/s  {plan}")
+        for run in _ranking(best)[:_FINALISTS]:
+            best[run.plan] = max(run, self._run(run.plan, texts), key=lambda run: run.texts_per_s)
+        ranking = _ranking(best)
+        self.plan = ranking[0].plan
+        return ranking
+
+    def run(self, texts: Sequence[str]) -> LoopRun:
+        """Runs the best plan."""
+        return self._run(self.plan, texts)
+
+    def _run(self, plan: Plan, texts: Sequence[str]) -> LoopRun:
+        return self._pools[plan.threads].run(plan, texts)
+
+
+def _ranking(best: dict[Plan, LoopRun]) -> list[LoopRun]:
+    return sorted(best.values(), key=lambda run: -run.texts_per_s)

@@ -1,0 +1,117 @@
+"""What the kernel knows about processes: alive or not, CPU used. Linux only (`/proc`)."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_DEAD_STATES = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """One line of `/proc/<pid>/stat`.
+
+    Attributes:
+        group: Its process group; each child of a supervisor leads one, its own helpers are in it.
+        state: The kernel's letter; `Z` is a zombie, dead for us though it still has a pid.
+        start_ticks: When it started; pid and start together never repeat.
+        cpu_s: User and system time of the process itself.
+        reaped_cpu_s: The same of its ended children that it has waited for.
+    """
+
+    pid: int
+    group: int
+    state: str
+    start_ticks: int
+    cpu_s: float
+    reaped_cpu_s: float
+
+    @property
+    def dead(self) -> bool:
+        """Whether it runs no more code."""
+        return self.state in _DEAD_STATES
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """Returns what the kernel says of a process, or None if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The command's name stands in parentheses and may hold anything, spaces and parentheses included.
+    fields = text[text.rindex(")") + 2 :].split()
+    user, system, reaped_user, reaped_system = (int(value) for value in fields[11:15])
+    return ProcessStat(
+        pid=pid,
+        group=int(fields[2]),
+        state=fields[0],
+        start_ticks=int(fields[19]),
+        cpu_s=(user + system) / _TICKS_PER_S,
+        reaped_cpu_s=(reaped_user + reaped_system) / _TICKS_PER_S,
+    )
+
+
+def alive(pid: int, start_ticks: int | None = None) -> bool:
+    """Returns whether the process runs; a zombie does not, nor another process under a recycled pid."""
+    stat = read_stat(pid)
+    if stat is None or stat.dead:
+        return False
+    return start_ticks is None or stat.start_ticks == start_ticks
+
+
+def members(groups: Iterable[int]) -> list[ProcessStat]:
+    """Returns all running processes of these process groups, helpers and orphans included."""
+    wanted = frozenset(groups)
+    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+    stats = (read_stat(pid) for pid in pids)
+    return [stat for stat in stats if stat is not None and stat.group in wanted and not stat.dead]
+
+
+def kill(pid: int) -> None:
+    """Kills a process at once, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+class PidFiles:
+    """One file for each child in a folder, so that a supervisor finds what an earlier one left behind.
+
+    The kernel kills our children with us (PR_SET_PDEATHSIG). These files are the second net, for kernels and
+    sandboxes that do not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, pid: int) -> None:
+        """Notes the pid of a child just started."""
+        stat = read_stat(pid)
+        start = stat.start_ticks if stat else 0
+        (self._folder / f"{name}.pid").write_text(f"{pid} {start}\n", encoding="ascii")
+
+    def remove(self, name: str) -> None:
+        """Forgets a child that has ended."""
+        (self._folder / f"{name}.pid").unlink(missing_ok=True)
+
+    def kill_leftovers(self) -> list[int]:
+        """Kills what still runs of an earlier supervisor and forgets it.
+
+        Call only while holding the folder's lock: the earlier supervisor is then certainly dead.
+
+        Returns:
+            The pids that were killed.
+        """
+        killed = []
+        for path in sorted(self._folder.glob("*.pid")):
+            with contextlib.suppress(ValueError):
+                pid, start = (int(part) for part in path.read_text(encoding="ascii").split())
+                if alive(pid, start):
+                    kill(pid)
+                    killed.append(pid)
+            path.unlink(missing_ok=True)
+        return killed

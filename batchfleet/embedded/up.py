@@ -1,0 +1,182 @@
+"""`batchfleet up`: the whole fleet in the foreground, until a signal ends it."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from batchfleet.embedded.exits import Exit
+from batchfleet.embedded.lock import AlreadyRunningError, DataDirLock
+from batchfleet.embedded.lock_watch import LockWatch
+from batchfleet.embedded.processes import PidFiles
+from batchfleet.embedded.readiness import Readiness
+from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, lay_out
+from batchfleet.embedded.supervisor import Supervisor
+from batchfleet.errors import BatchfleetError
+from batchfleet.jobs.sql.sqlite import database_file, lock_file
+from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.models.repository import ModelRepository
+from batchfleet.settings import folder_of
+
+Say = Callable[[str], None]
+
+_PROBE_S = 0.1
+_WATCH_S = 5.0
+_FAILURES_BEFORE_READY = 4
+_SQLITE = "sqlite:///"
+
+
+def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | None = None) -> Exit:
+    """Runs a fleet until a signal ends it; call on the main thread.
+
+    Args:
+        spec: What to run.
+        model: `demo` makes the demo model where the repository is empty, `none` does not.
+        as_json: Says what it does on stderr, and one line of JSON on `out` once the fleet is ready.
+        out: Where results go; default: stdout.
+
+    Returns:
+        The exit code.
+    """
+    out = out or sys.stdout
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr if as_json else out, flush=True)
+
+    try:
+        with DataDirLock(spec.data_dir) as lock:
+            return _run(spec, lock, model, say, out if as_json else None)
+    except AlreadyRunningError as error:
+        return _refuse(error, Exit.ALREADY_RUNNING)
+    except PortInUseError as error:
+        return _refuse(error, Exit.PORT_IN_USE)
+    except BatchfleetError as error:
+        return _refuse(error, Exit.FAILED)
+
+
+def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:
+    pid_files = PidFiles(spec.data_dir / "run")
+    for pid in pid_files.kill_leftovers():
+        say(f"killed process {pid}, left behind by an earlier run")
+    StackInfo.remove(spec.data_dir)
+    stack = lay_out(spec)
+    lock.publish(url=stack.url)
+    repository = ModelRepository(folder_of(stack.settings.models_url))
+    if model == "demo" and not repository.models():
+        try:
+            make_demo_model(repository, spec.data_dir / "build", say)
+        except BatchfleetError as error:
+            return _refuse(error, Exit.NO_MODEL)
+    _upgrade_database(stack)
+    with Supervisor(stack.children(), pid_files=pid_files) as supervisor:
+        run = _Run(stack, supervisor, say, json_out)
+        try:
+            return run.until_stopped(needs_worker=bool(repository.models()))
+        finally:
+            StackInfo.remove(spec.data_dir)
+
+
+def make_demo_model(repository: ModelRepository, work_dir: Path, say: Say) -> None:
+    """Makes the demo model, and says so: the first start takes a while for it."""
+    from batchfleet.build.demo_model import ensure_demo_model  # noqa: PLC0415 - heavy, and only the first start needs it
+
+    say(f"the model repository {repository.root} is empty: making the demo model (once, about half a minute)")
+    ensure_demo_model(repository, work_dir, say)
+
+
+class _Run:
+    """One run of a fleet, from its start to its end."""
+
+    def __init__(self, stack: Stack, supervisor: Supervisor, say: Say, json_out: TextIO | None) -> None:
+        self._stack = stack
+        self._supervisor = supervisor
+        self._say = say
+        self._json_out = json_out
+
+    def until_stopped(self, *, needs_worker: bool) -> Exit:
+        self._say(f"starting {self._stack.spec.workers} worker(s), scheduler and API at {self._stack.url}")
+        self._supervisor.start()
+        store = SqlStore(self._stack.settings.database_url)
+        workers = self._stack.spec.workers if needs_worker else 0
+        failing = self._until_ready(Readiness(self._stack.url, store.workers, workers=workers))
+        store.close()
+        if failing is not None:
+            self._say(f"{failing} keeps failing, giving up; its log is above")
+            self._supervisor.stop()
+            return Exit.NOT_READY
+        if self._supervisor.stops_asked == 0:
+            self._announce(needs_worker)
+            self._watch()
+        return self._stop()
+
+    def _until_ready(self, readiness: Readiness) -> str | None:
+        """Waits until the fleet is ready or asked to stop; returns who fails too often to wait on."""
+        began = time.monotonic()
+        told_s = 10.0
+        while self._supervisor.stops_asked == 0:
+            self._supervisor.step(_PROBE_S)
+            failing = self._supervisor.failing(_FAILURES_BEFORE_READY)
+            if failing is not None or readiness.ready(self._supervisor.pids().values()):
+                return failing
+            if time.monotonic() - began > told_s:
+                self._say(f"still starting: {readiness.missing}")
+                told_s *= 2
+        return None
+
+    def _announce(self, needs_worker: bool) -> None:
+        info = self._publish()
+        self._say(f"ready: {info.url} (documentation: {info.url}/docs)")
+        if needs_worker:
+            name = ModelRepository(folder_of(self._stack.settings.models_url)).models()[0]
+            self._say(
+                f"try it:\n  curl -s '{info.url}/v1/jobs?wait=10' -H 'Content-Type: application/json' \\\n"
+                f'    -d \'{{"model": "{name}", "inputs": ["A queue is a promise."]}}\'\n'
+            )
+        self._say("ctrl-C drains and stops; a second one stops at once")
+        if self._json_out is not None:
+            print(info.to_json(), file=self._json_out, flush=True)
+
+    def _watch(self) -> None:
+        """Keeps the parts alive until somebody asks to stop."""
+        database = self._stack.settings.database_url
+        watch = LockWatch(lock_file(database_file(database))) if database.startswith(_SQLITE) else None
+        next_look = time.monotonic()
+        while self._supervisor.stops_asked == 0:
+            if self._supervisor.step(_WATCH_S):
+                self._publish()
+            if watch is not None and time.monotonic() >= next_look:
+                next_look = time.monotonic() + _WATCH_S
+                pid = watch.overdue()
+                if pid is not None:
+                    self._supervisor.kill(pid, "it hangs while it holds the database's write lock")
+
+    def _publish(self) -> StackInfo:
+        supervisor, spec = self._supervisor, self._stack.spec
+        info = StackInfo(
+            url=self._stack.url,
+            pid=os.getpid(),
+            data_dir=str(spec.data_dir.resolve()),
+            pids=supervisor.pids(),
+            restarts=supervisor.restarts,
+        )
+        info.write()
+        return info
+
+    def _stop(self) -> Exit:
+        self._say("stopping: workers finish what they have begun (ctrl-C again to stop at once)")
+        clean = self._supervisor.stop()
+        self._say("stopped" if clean else "stopped; a part had to be killed (its jobs will be run again)")
+        return Exit.OK if clean else Exit.KILLED
+
+
+def _upgrade_database(stack: Stack) -> None:
+    from migrations import upgrade  # noqa: PLC0415 - Alembic is heavy, and only needed here
+
+    upgrade(stack.settings.database_url)
+
+
+def _refuse(error: BatchfleetError, code: Exit) -> Exit:
+    print(f"batchfleet up: {error}", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,191 @@
+"""Runtime adapter: ONNX Runtime, with its CPU, OpenVINO (plugin) and CUDA providers.
+
+The only module that imports onnxruntime, and it does so when first needed: a process that loads no graph
+pays nothing, and an installation without it gets an error that says what to install.
+"""
+
+import importlib
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from batchfleet.errors import ModelError, RuntimeUnavailableError
+from batchfleet.inference.machine import Cpu, read_cpu
+from batchfleet.inference.runtime import RuntimeOptions
+from batchfleet.inference.task import Array
+from batchfleet.models.config import Variant
+
+_EP_NAMES = {
+    "cpu": "CPUExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+}
+
+# Both fused kernels are slower than what they replace on the CPU provider (4 x and 2 x on a 32 x 64 pass).
+_SLOWER_WHEN_FUSED = ("BiasGeluFusion", "SkipLayerNormFusion")
+
+_QUIET = 3  # log severity: errors only
+_OPENVINO_LOCK = threading.Lock()  # registering a provider library is global to the process
+
+
+class OnnxSession:
+    """One loaded graph. ONNX Runtime allows concurrent runs, but a worker has one executing thread."""
+
+    compiles_per_shape: bool
+
+    def __init__(self, session: Any, variant: Variant) -> None:
+        self._session = session
+        self._outputs = [output.name for output in session.get_outputs()]
+        self._precision = variant.precision
+        self._provider = variant.provider  # compared with what was really got before this object is made
+        self.compiles_per_shape = variant.provider == "openvino"
+
+    @property
+    def provider(self) -> str:
+        """The provider really got."""
+        return self._provider
+
+    @property
+    def precision(self) -> str:
+        """Precision of the arithmetic."""
+        return self._precision
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Runs one pass and returns all outputs by name.
+
+        Raises:
+            RuntimeError: If the session is closed. ONNX Runtime raises its own exceptions for failed passes.
+        """
+        if self._session is None:
+            raise RuntimeError("the session is closed")
+        return dict(zip(self._outputs, self._session.run(self._outputs, dict(feeds)), strict=True))
+
+    def close(self) -> None:
+        """Frees the graph's memory."""
+        self._session = None
+
+
+class OnnxRuntime:
+    """Loads graphs with ONNX Runtime."""
+
+    def __init__(self, cpu: Cpu | None = None) -> None:
+        self._cpu = cpu or read_cpu()
+
+    @property
+    def version(self) -> str:
+        """Version of onnxruntime, or an empty string where it is not installed."""
+        try:
+            return str(_onnxruntime().__version__)
+        except RuntimeUnavailableError:
+            return ""
+
+    def refusal(self, variant: Variant) -> str | None:
+        """Returns why this machine cannot run `variant`, or None."""
+        if variant.provider not in _EP_NAMES:
+            return f"ONNX Runtime's provider {variant.provider!r} is not known here"
+        if variant.precision == "int8" and variant.provider == "cpu" and self._cpu.saturates_int8:
+            return "this CPU has no VNNI: products of 8-bit weights saturate (a 7-bit variant would not)"
+        if variant.precision == "bf16" and not self._cpu.has_bf16:
+            return "this CPU has no instructions for bf16"
+        try:
+            _require_provider(_onnxruntime(), variant.provider)
+        except RuntimeUnavailableError as error:
+            return str(error)
+        return None
+
+    def load(self, model_path: Path, variant: Variant, options: RuntimeOptions) -> OnnxSession:
+        """Loads the graph of `variant` from the version's folder `model_path`.
+
+        Raises:
+            RuntimeUnavailableError: If onnxruntime or the provider cannot be had, or it fell back.
+            ModelError: If the graph cannot be loaded.
+        """
+        reason = self.refusal(variant)
+        if reason is not None:
+            raise RuntimeUnavailableError(f"variant {variant.name}: {reason}")
+        ort = _onnxruntime()
+        path = model_path / variant.file
+        try:
+            session = _open_session(ort, path, variant, options)
+        except Exception as error:  # onnxruntime has a family of exceptions without a public base
+            raise ModelError(f"{path}: cannot be loaded on {variant.provider}: {error}") from error
+        _check_provider(session, variant)
+        return OnnxSession(session, variant)
+
+
+def _onnxruntime() -> Any:
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise RuntimeUnavailableError(
+            "onnxruntime is not installed: install batchfleet[cpu], [openvino] or [gpu]"
+        ) from error
+
+
+def _open_session(ort: Any, path: Path, variant: Variant, options: RuntimeOptions) -> Any:
+    settings = ort.SessionOptions()
+    settings.log_severity_level = _QUIET
+    settings.intra_op_num_threads = options.threads
+    settings.inter_op_num_threads = 1
+    # Spinning threads take half the machine from whoever else has work, and gain 10 % on an idle one.
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    arguments: dict[str, Any] = {}
+    if variant.provider == "openvino":
+        settings.add_provider_for_devices(_openvino_devices(ort), _openvino_options(variant, options))
+    else:
+        arguments["providers"] = [_EP_NAMES[variant.provider]]
+    if variant.provider == "cpu":
+        arguments["disabled_optimizers"] = list(_SLOWER_WHEN_FUSED)
+    if variant.provider == "cuda" and hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()
+    return ort.InferenceSession(str(path), settings, **arguments)
+
+
+def _openvino_options(variant: Variant, options: RuntimeOptions) -> dict[str, str]:
+    hint = "bf16" if variant.precision == "bf16" else "f32"
+    device = {
+        "INFERENCE_PRECISION_HINT": hint,
+        "INFERENCE_NUM_THREADS": str(options.threads),  # ONNX Runtime's own thread count is ignored here
+        "NUM_STREAMS": "1",
+    }
+    return {"load_config": json.dumps({"CPU": device})}
+
+
+def _require_provider(ort: Any, provider: str) -> None:
+    """Raises `RuntimeUnavailableError` unless the installed onnxruntime offers `provider` on this machine."""
+    if provider == "openvino":
+        if not _openvino_devices(ort):
+            raise RuntimeUnavailableError("OpenVINO's provider offers no CPU device here (it takes Intel's only)")
+    elif _EP_NAMES[provider] not in ort.get_available_providers():
+        raise RuntimeUnavailableError(f"the installed onnxruntime has no {_EP_NAMES[provider]}")
+
+
+def _openvino_devices(ort: Any) -> list[Any]:
+    """Returns the CPU device that OpenVINO offers, or none; registers its library once a process."""
+    name = _EP_NAMES["openvino"]
+    try:
+        library = importlib.import_module("onnxruntime_ep_openvino").get_library_path()
+    except ImportError as error:
+        raise RuntimeUnavailableError(
+            "onnxruntime_ep_openvino is not installed: install batchfleet[openvino]"
+        ) from error
+    with _OPENVINO_LOCK:
+        try:
+            ort.register_execution_provider_library(name, library)
+        except Exception as error:
+            if "already" not in str(error):
+                raise RuntimeUnavailableError(f"OpenVINO's provider cannot be loaded: {error}") from error
+    cpu = ort.OrtHardwareDeviceType.CPU
+    return [device for device in ort.get_ep_devices() if device.ep_name == name and device.device.type == cpu][:1]
+
+
+def _check_provider(session: Any, variant: Variant) -> None:
+    """Raises unless the graph really runs where it was asked to: onnxruntime falls back without an error."""
+    wanted = _EP_NAMES[variant.provider]
+    got = session.get_providers()
+    nodes = {part.ep_name: len(part.get_nodes()) for part in session.get_provider_graph_assignment_info()}
+    if not got or got[0] != wanted or not nodes.get(wanted):
+        raise RuntimeUnavailableError(f"asked for {wanted}, got {', '.join(got)} (nodes: {nodes})")

@@ -1,0 +1,142 @@
+"""Which padded shape a pass gets.
+
+A runtime that takes any shape pads to the longest item and no further. One that compiles kernels for each new
+shape (tens of milliseconds, at a user's expense) gets a small fixed set of (rows, length), all of which the
+warm-up runs: traffic never meets a cold shape.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Protocol
+
+from batchfleet.models.config import Limits
+
+BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+"""Padded lengths on runtimes that compile per shape. About 1.25 padded tokens a real one on short texts."""
+
+WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""Lengths that the warm-up measures on runtimes that take any shape."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PassShape:
+    """Padded shape of one pass.
+
+    Attributes:
+        rows: Rows, of which the last may be padding.
+        length: Tokens of each row, of which the last may be padding.
+    """
+
+    rows: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        """Padded tokens of the pass."""
+        return self.rows * self.length
+
+
+class ShapePolicy(Protocol):
+    """Maps what a batch needs to the shape that it runs in."""
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """The padded lengths that exist, ascending, or None where any length does (for bucketing)."""
+        ...
+
+    def shape(self, count: int, longest: int) -> PassShape:
+        """Returns the shape for `count` items whose longest has `longest` tokens.
+
+        Raises:
+            ValueError: If the model's limits do not admit such a batch.
+        """
+        ...
+
+    def warm_shapes(self) -> tuple[PassShape, ...]:
+        """Returns the shapes that the warm-up runs: each of traffic's, where the set is fixed."""
+        ...
+
+
+class ExactShapes:
+    """Pads to the longest item: for runtimes that take any shape at no cost."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    @property
+    def lengths(self) -> None:
+        """None: any length exists."""
+        return
+
+    def shape(self, count: int, longest: int) -> PassShape:
+        """Returns exactly `count` x `longest`.
+
+        Raises:
+            ValueError: If the model's limits do not admit such a batch.
+        """
+        check_batch(self._limits, count, longest)
+        return PassShape(count, longest)
+
+    def warm_shapes(self) -> tuple[PassShape, ...]:
+        """Returns one row and a full batch at each of `WARM_LENGTHS` up to the longest item."""
+        longest = self._limits.max_item_tokens
+        lengths = [length for length in WARM_LENGTHS if length < longest] + [longest]
+        shapes = {PassShape(rows, n) for n in lengths for rows in (1, most_rows(self._limits, n))}
+        return tuple(sorted(shapes, key=lambda shape: (shape.tokens, shape.length)))
+
+
+class FixedShapes:
+    """Pads rows to a power of two and lengths to a bucket: for runtimes that compile per shape."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        longest = limits.max_item_tokens
+        self._lengths = (*(bucket for bucket in BUCKETS if bucket < longest), longest)
+        self._rows = {
+            length: _row_ladder(most_rows(limits, shortest + 1))
+            for shortest, length in zip((0, *self._lengths), self._lengths, strict=False)
+        }
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The buckets up to the longest item, ascending."""
+        return self._lengths
+
+    def shape(self, count: int, longest: int) -> PassShape:
+        """Returns the smallest shape of the set that holds the batch.
+
+        Raises:
+            ValueError: If the model's limits do not admit such a batch.
+        """
+        check_batch(self._limits, count, longest)
+        length = self._lengths[bisect_left(self._lengths, longest)]
+        ladder = self._rows[length]
+        return PassShape(ladder[bisect_left(ladder, count)], length)
+
+    def warm_shapes(self) -> tuple[PassShape, ...]:
+        """Returns the whole set, small shapes first."""
+        shapes = [PassShape(rows, length) for length, ladder in self._rows.items() for rows in ladder]
+        return tuple(sorted(shapes, key=lambda shape: (shape.tokens, shape.length)))
+
+
+def most_rows(limits: Limits, length: int) -> int:
+    """Returns how many items of `length` tokens one pass may hold: at least one, alone over budget or not."""
+    return max(1, min(limits.max_batch_items, limits.max_batch_tokens // length))
+
+
+def check_batch(limits: Limits, count: int, longest: int) -> None:
+    """Refuses a batch over the limits.
+
+    Raises:
+        ValueError: If `count` items of up to `longest` tokens may not share a pass.
+    """
+    if not 1 <= longest <= limits.max_item_tokens:
+        raise ValueError(f"an item of {longest} tokens is outside 1 to {limits.max_item_tokens}")
+    if not 1 <= count <= most_rows(limits, longest):
+        raise ValueError(f"{count} items of up to {longest} tokens are over the model's limits for one pass")
+
+
+def _row_ladder(most: int) -> tuple[int, ...]:
+    """Returns 1, 2, 4, ... up to `most`, which is the last step."""
+    steps = [1 << power for power in range(most.bit_length()) if 1 << power < most]
+    return (*steps, most)

@@ -1,0 +1,92 @@
+"""Look up and list: what clients see of jobs."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+
+from batchfleet.jobs.job import JobError, JobFilter, JobId, JobRecord, Lane, StoredResult
+from batchfleet.jobs.retry import DEAD_LETTER_CODES
+from batchfleet.jobs.sql.database import Row, Transaction
+from batchfleet.jobs.sql.statements import sql
+from batchfleet.jobs.sql.tables import job_inputs, job_results, jobs
+from batchfleet.jobs.states import JobState
+
+_JOB_COLUMNS = (
+    *("id", "tenant", "model", "version", "adapter", "lane", "state", "item_count", "epoch", "attempts", "crashes"),
+    *("max_attempts", "submitted_at", "run_at", "started_at", "finished_at", "expires_at", "retry_of"),
+    *("error_code", "error_message", "error_item"),
+)
+_COLUMNS = (*(jobs.c[name] for name in _JOB_COLUMNS), job_inputs.c.metadata, job_results.c.provenance)
+_RESULT = (job_results.c.format, job_results.c.blob_key, job_results.c.data)
+_FROM = jobs.outerjoin(job_inputs, job_inputs.c.id == jobs.c.id).outerjoin(job_results, job_results.c.id == jobs.c.id)
+_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _COLUMNS)
+_RESULT_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _RESULT)
+_WHERE = """
+    FROM jobs LEFT JOIN job_inputs ON job_inputs.id = jobs.id LEFT JOIN job_results ON job_results.id = jobs.id
+    WHERE jobs.id {in_ids} AND (CAST(:tenant AS text) IS NULL OR jobs.tenant = :tenant)
+"""
+_LOOK_UP = sql(f"SELECT {_TEXT} {_WHERE}")
+_LOOK_UP_RESULTS = sql(f"SELECT {_TEXT}, {_RESULT_TEXT} {_WHERE}")
+
+_LANES = {lane.value: lane for lane in Lane}
+_STATES = {state.value: state for state in JobState}
+
+
+def look_up(tx: Transaction, ids: Sequence[JobId], tenant: str | None, *, with_results: bool) -> list[JobRecord]:
+    """Returns the jobs that exist; see `JobStore.look_up`."""
+    statement = _LOOK_UP_RESULTS if with_results else _LOOK_UP
+    return [_record(row) for row in tx.rows(statement, {"ids": tx.ids(ids), "tenant": tenant})]
+
+
+def list_jobs(tx: Transaction, wanted: JobFilter) -> list[JobRecord]:
+    """Returns one page, newest first; see `JobStore.list_jobs`."""
+    query = sa.select(*_COLUMNS).select_from(_FROM).order_by(jobs.c.id.desc()).limit(wanted.limit)
+    if wanted.tenant is not None:
+        query = query.where(jobs.c.tenant == wanted.tenant)
+    if wanted.states:
+        query = query.where(jobs.c.state.in_(sorted(state.value for state in wanted.states)))
+    if wanted.model is not None:
+        query = query.where(jobs.c.model == wanted.model)
+    if wanted.after is not None:
+        query = query.where(jobs.c.id < wanted.after)
+    if wanted.dead_letters:
+        used_up = jobs.c.attempts >= jobs.c.max_attempts
+        # The literal lets the partial index of failed jobs serve.
+        failed = sa.literal_column("jobs.state") == sa.literal_column("'failed'")
+        query = query.where(failed, used_up | jobs.c.error_code.in_(sorted(DEAD_LETTER_CODES)))
+    return [_record(row) for row in tx.select(query)]
+
+
+def _record(row: Row) -> JobRecord:
+    (job_id, tenant, model, version, adapter, lane, state, item_count, epoch, attempts, crashes) = row[:11]
+    (max_attempts, submitted_at, run_at, started_at, finished_at, expires_at, retry_of) = row[11:18]
+    (code, message, item, metadata, provenance) = row[18:23]
+    return JobRecord(
+        id=job_id,
+        tenant=tenant,
+        model=model,
+        version=version,
+        adapter=adapter,
+        lane=_LANES[lane],
+        state=_STATES[state],
+        item_count=item_count,
+        epoch=epoch,
+        attempts=attempts,
+        crashes=crashes,
+        max_attempts=max_attempts,
+        submitted_at=submitted_at,
+        run_at=run_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        expires_at=expires_at,
+        metadata=metadata,
+        error=None if code is None else JobError(code, message, item),
+        provenance=provenance,
+        retry_of=retry_of,
+        result=_result(row[23:]) if len(row) > 23 and state == "succeeded" else None,
+    )
+
+
+def _result(row: Row) -> StoredResult | None:
+    form, blob_key, data = row
+    return None if form is None else StoredResult(format=form, data=data, blob_key=blob_key)

@@ -1,0 +1,25 @@
+"""Counts for metrics and dashboards."""
+
+from batchfleet.jobs.job import Lane, QueueDepth
+from batchfleet.jobs.sql.database import Transaction
+from batchfleet.jobs.sql.statements import sql
+from batchfleet.jobs.states import JobState
+
+_QUEUED = sql("SELECT model, lane, COUNT(*), MIN(run_at) FROM jobs WHERE state = 'queued' GROUP BY model, lane")
+_RUNNING = sql("SELECT model, lane, COUNT(*), MIN(started_at) FROM jobs WHERE state = 'running' GROUP BY model, lane")
+_PING = sql("SELECT 1")
+
+
+def queue_depths(tx: Transaction) -> list[QueueDepth]:
+    """Counts queued jobs (age: since they could start) and running ones (age: since they were claimed)."""
+    now = tx.now
+    return [
+        QueueDepth(model, Lane(lane), state, count, max(0.0, now - since))
+        for statement, state in ((_QUEUED, JobState.QUEUED), (_RUNNING, JobState.RUNNING))
+        for model, lane, count, since in tx.rows(statement, {})
+    ]
+
+
+def ping(tx: Transaction) -> None:
+    """Asks for the smallest answer."""
+    tx.rows(_PING, {})

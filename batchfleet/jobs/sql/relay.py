@@ -1,0 +1,64 @@
+"""Announce and expire: what the scheduler does about queued jobs."""
+
+from collections.abc import Callable
+
+from batchfleet.jobs.announce import ANNOUNCE_BASE_S, ANNOUNCE_CAP_S, MAX_ANNOUNCE_DOUBLINGS
+from batchfleet.jobs.fairness import fair_order
+from batchfleet.jobs.job import Announcement, JobId
+from batchfleet.jobs.sql.database import Transaction
+from batchfleet.jobs.sql.flows import due_candidates
+from batchfleet.jobs.sql.statements import sql
+
+_ANY_DUE = sql("SELECT 1 FROM jobs WHERE state = 'queued' AND announce_at <= :now LIMIT 1")
+_MOVE_ON = sql(
+    """
+    UPDATE jobs
+    SET announce_at = :now + CASE WHEN announce_count >= :doublings THEN :cap
+                             ELSE :base * (1 << announce_count) END,
+        announce_count = announce_count + 1
+    WHERE id IN (SELECT id FROM jobs WHERE id {in_ids} AND state = 'queued' AND announce_at <= :now {skip_locked})
+    RETURNING id
+    """,
+)
+_ANY_EXPIRED = sql(
+    "SELECT 1 FROM jobs WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= :now LIMIT 1"
+)
+_EXPIRE = sql(
+    """
+    UPDATE jobs SET state = 'expired', finished_at = :now
+    WHERE id IN (
+        SELECT id FROM jobs WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= :now
+        ORDER BY expires_at LIMIT :limit {skip_locked})
+    RETURNING id
+    """,
+)
+
+
+def any_announceable(tx: Transaction) -> bool:
+    """Returns whether a queued job's announcement is due."""
+    return bool(tx.rows(_ANY_DUE, {"now": tx.now}))
+
+
+def announceable(tx: Transaction, limit: int, phase: Callable[[], float]) -> list[Announcement]:
+    """Takes due jobs in a fair order and moves their `announce_at` on; see `JobStore.announceable`."""
+    chosen = fair_order(due_candidates(tx, limit), limit=limit, phase=phase)
+    if not chosen:
+        return []
+    backoff = {"doublings": MAX_ANNOUNCE_DOUBLINGS, "base": ANNOUNCE_BASE_S, "cap": ANNOUNCE_CAP_S}
+    ids = tx.ids([job.id for job in chosen])
+    moved = {row[0] for row in tx.rows(_MOVE_ON, {"ids": ids, "now": tx.now, **backoff})}
+    return [
+        Announcement(job.id, job.model, job.lane, job.tenant, job.input_bytes, job.item_count)
+        for job in chosen
+        if job.id in moved
+    ]
+
+
+def any_expired(tx: Transaction) -> bool:
+    """Returns whether a queued job's time to live is over."""
+    return bool(tx.rows(_ANY_EXPIRED, {"now": tx.now}))
+
+
+def expire(tx: Transaction, limit: int) -> list[JobId]:
+    """Ends queued jobs whose time to live is over, the longest overdue first."""
+    return [row[0] for row in tx.rows(_EXPIRE, {"now": tx.now, "limit": limit})]

@@ -1,0 +1,64 @@
+"""SQL text for two databases: written once where they agree, twice where they do not.
+
+Parameters are written `:name`. A list of ids or of rows travels as one parameter; these are the fragments:
+
+`{in_ids}`
+    Follows a column: it is one of `:ids` (made by `Transaction.ids`).
+`{skip_locked}`
+    Ends a selection of rows that the same transaction changes next. SQLite has one writer and needs nothing.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_FRAGMENTS: dict[Dialect, dict[str, str]] = {
+    "sqlite": {"in_ids": "IN (SELECT value FROM json_each(:ids))", "skip_locked": ""},
+    "postgresql": {"in_ids": "= ANY(CAST(:ids AS uuid[]))", "skip_locked": "FOR UPDATE SKIP LOCKED"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """One statement, ready for either driver."""
+
+    sqlite: str
+    postgresql: str
+
+    def of(self, dialect: Dialect) -> str:
+        """Returns the text for one driver."""
+        return self.sqlite if dialect == "sqlite" else self.postgresql
+
+
+def sql(sqlite: str, postgresql: str | None = None, **fragments: Sql) -> Sql:
+    """Makes a statement; without a second text the first serves both. `{name}` inserts a fragment."""
+    return Sql(_fill("sqlite", sqlite, fragments), _drive(_fill("postgresql", postgresql or sqlite, fragments)))
+
+
+def records(name: str, **columns: str) -> Sql:
+    """Returns a FROM item: the rows of the parameter `:rows`, a JSON array of arrays, by position.
+
+    Args:
+        name: Alias of the item.
+        columns: Column names and their Postgres types.
+    """
+    lite = ", ".join(f"value ->> {at} AS {column}" for at, column in enumerate(columns))
+    post = ", ".join(f"CAST(v ->> {at} AS {kind}) AS {column}" for at, (column, kind) in enumerate(columns.items()))
+    return Sql(
+        f"(SELECT {lite} FROM json_each(:rows)) AS {name}",  # noqa: S608 - names of ours
+        f"(SELECT {post} FROM jsonb_array_elements(CAST(:rows AS jsonb)) AS e(v)) AS {name}",  # noqa: S608
+    )
+
+
+def _fill(dialect: Dialect, text: str, fragments: dict[str, Sql]) -> str:
+    known = _FRAGMENTS[dialect] | {name: fragment.of(dialect) for name, fragment in fragments.items()}
+    return text.format_map(known)
+
+
+def _drive(text: str) -> str:
+    """Writes parameters as psycopg wants them; `:block` travels as binary, since text would double its size."""
+    escaped = text.replace("%", "%%")
+    return _PARAMETER.sub(lambda match: f"%({match[1]}){'b' if match[1] == 'block' else 's'}", escaped)

@@ -1,0 +1,134 @@
+"""The blob store in a folder of this machine (or of a shared file system)."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from batchfleet.results.blobs import BlobData, BlobNotFoundError, BlobsUnavailableError, check_key
+
+_TEMPORARY: Final = ".tmp-"
+"""Prefix of files being written; no key begins so, and `list` skips them."""
+
+_PUT_ATTEMPTS: Final = 5
+"""A put races with deletes that tidy up empty folders: it makes the folder again, a bounded number of times."""
+
+
+class LocalBlobs:
+    """One file a blob. A blob appears whole: it is written beside its place, synced, and renamed into it.
+
+    Args:
+        root: The folder; it is made if it is missing.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BlobsUnavailableError(f"cannot use {root}: {error}") from error
+
+    def put(self, key: str, data: BlobData) -> None:
+        """Stores a blob; when this returns, it survives a power cut."""
+        path = self._path(key)
+        for left in reversed(range(_PUT_ATTEMPTS)):
+            try:
+                self._make_folders(path.parent)
+                return _write(path, data)
+            except FileNotFoundError as error:
+                if not left:
+                    raise BlobsUnavailableError(f"cannot write {key}: {error}") from error
+            except OSError as error:
+                raise BlobsUnavailableError(f"cannot write {key}: {error}") from error
+        return None
+
+    def get(self, key: str) -> bytes:
+        """Returns a blob."""
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise BlobNotFoundError(f"no blob {key}") from error
+        except OSError as error:
+            raise BlobsUnavailableError(f"cannot read {key}: {error}") from error
+
+    def exists(self, key: str) -> bool:
+        """Returns whether there is a blob of that key."""
+        return self._path(key).is_file()
+
+    def delete(self, key: str) -> None:
+        """Removes a blob, and the folders that it leaves empty."""
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+        except (NotADirectoryError, IsADirectoryError):
+            return
+        except OSError as error:
+            if path.is_dir():  # macOS answers EPERM for a folder
+                return
+            raise BlobsUnavailableError(f"cannot delete {key}: {error}") from error
+        with suppress(OSError):  # not empty, or tidied up by somebody else
+            for folder in path.relative_to(self._root).parents[:-1]:
+                (self._root / folder).rmdir()
+
+    def list(self, prefix: str = "") -> Iterator[str]:
+        """Yields the keys that are `prefix`, or lie under it, in order."""
+        top = self._path(prefix) if prefix else self._root
+        if prefix and top.is_file():
+            yield prefix
+        else:
+            yield from self._walk(top)
+
+    def close(self) -> None:
+        """Holds nothing open."""
+
+    def _path(self, key: str) -> Path:
+        return self._root / check_key(key)
+
+    def _make_folders(self, folder: Path) -> None:
+        """Makes missing folders, each durable before anything is put into it."""
+        missing = []
+        while folder != self._root and not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            _sync_folder(each.parent)
+
+    def _walk(self, folder: Path) -> Iterator[str]:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise BlobsUnavailableError(f"cannot list {folder}: {error}") from error
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(Path(entry.path))
+            else:
+                yield Path(entry.path).relative_to(self._root).as_posix()
+
+
+def _write(path: Path, data: BlobData) -> None:
+    temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""Settings of all processes: environment variables with the prefix `BATCHFLEET_`, validated once at start.
+
+Each is documented in `docs/reference/settings.md`; a test holds the page to this module.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """All settings, with the defaults of a single machine."""
+
+    model_config = SettingsConfigDict(env_prefix="BATCHFLEET_", extra="ignore", frozen=True)
+
+    # -- where things are ---------------------------------------------------------------------------------
+    database_url: str = "sqlite:///batchfleet.db"
+    """SQLAlchemy URL of the truth: `sqlite:///path` or `postgresql+psycopg://…`."""
+    broker_url: str = "none"
+    """`redis://…`, `redis+socket:///path`, or `none` (workers then find work in the database)."""
+    blob_url: str = "file:///var/lib/batchfleet/blobs"
+    """Where large results go: `file:///folder`."""
+    models_url: str = "file:///var/lib/batchfleet/models"
+    """The model repository: `file:///folder`."""
+    state_dir: Path = Path("/var/lib/batchfleet/state")
+    """This machine's own files: journals, measurements."""
+    metrics_dir: Path | None = None
+    """Folder in which the processes of one machine share their metrics; None keeps them apart."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+
+    # -- HTTP ---------------------------------------------------------------------------------------------
+    api_host: str = "127.0.0.1"
+    api_port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    max_body_bytes: Count = 64 * 1024 * 1024
+    """A larger request body is answered 413."""
+    max_item_bytes: Count = 1024 * 1024
+    """Size of one input, as JSON."""
+    max_bulk_jobs: Count = 10_000
+    """Jobs in one bulk request."""
+    max_queued_jobs: Count = 1_000_000
+    """Queued jobs over which a submission is answered 429."""
+    inline_result_bytes: Count = 256 * 1024
+    """Results up to this size are shown inside the job; larger ones have their own URL."""
+    result_row_bytes: Count = 1024 * 1024
+    """Results up to this size live in the database row; larger ones in the blob store."""
+    long_poll_max_s: Seconds = 60.0
+    default_run_timeout_s: Seconds = 300.0
+    default_max_attempts: Count = 3
+    ring_lookup_s: Seconds = 1.5
+    """Safety net: how often all waiting ids are looked up when no ring comes."""
+
+    # -- workers ------------------------------------------------------------------------------------------
+    worker_name: str = ""
+    """Name of the worker in leases and journals; default: host name and slot. Two at once must differ."""
+    worker_models: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names of the models to serve, comma-separated; empty for all of the repository."""
+    worker_threads: Count = 1
+    """Threads of one forward pass."""
+    worker_variant: str = "auto"
+    """Variant of the models to run (`int8`, `bf16`, …); `auto` takes the fastest measured on this machine."""
+    worker_providers: Annotated[tuple[str, ...], NoDecode] = ()
+    """Execution providers that may be used (`cpu`, `openvino`, `cuda`, …), comma-separated; empty for all."""
+    window_items: Annotated[int, Field(ge=1, le=65536)] = 1024
+    """Items that a worker holds claimed at most."""
+    window_s: Seconds = 2.0
+    """Seconds of work that a worker holds claimed at most."""
+    drain_s: Seconds = 25.0
+    """How long a worker that was told to stop goes on finishing passes before it hands back the rest."""
+    heartbeat_s: Seconds = 5.0
+    lease_ttl_s: Seconds = 15.0
+    """A worker silent for longer is dead, and its jobs are rescued."""
+
+    # -- scheduler ----------------------------------------------------------------------------------------
+    sweep_s: Seconds = 1.0
+    """How often the scheduler looks for work to announce, expire or rescue."""
+    announced_hints: Count = 512
+    """Hints of one flow that may lie in the broker before the relay holds back."""
+
+    @field_validator("worker_models", "worker_providers", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("blob_url", "models_url")
+    @classmethod
+    def _only_folders(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme != "file" or parts.netloc or not parts.path:
+            raise ValueError("must be file:///folder")
+        return value
+
+    @field_validator("lease_ttl_s")
+    @classmethod
+    def _ttl_spans_heartbeats(cls, value: float) -> float:
+        if value < 1.0:
+            raise ValueError("must be at least 1 second")
+        return value
+
+
+def folder_of(url: str) -> Path:
+    """Returns the folder that a `file:///…` URL names.
+
+    Raises:
+        ValueError: If it is another kind of URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        raise ValueError(f"not a file URL: {url}")
+    return Path(parts.path)

@@ -1,0 +1,48 @@
+"""Wires one scheduler process together and runs it until it is told to stop."""
+
+import logging
+
+from batchfleet.broker.connect import connect_broker, connect_ring
+from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
+from batchfleet.settings import Settings
+from batchfleet.telemetry import setup_logging, setup_metrics
+from scheduler.expire import Expirer
+from scheduler.relay import Relay
+from scheduler.rescue import Contact, Rescuer
+from scheduler.sweep import Sweep
+
+logger = logging.getLogger(__name__)
+
+_STOP_S = 10.0
+
+
+def main() -> int:
+    """Runs the scheduler; returns the exit code."""
+    settings = Settings()
+    setup_logging(settings.log_level, settings.log_format)
+    metrics = setup_metrics(settings.metrics_dir)
+    with StopSignal() as stop:
+        ParentWatch(stop.request).start()
+        store = SqlStore(settings.database_url)
+        broker = connect_broker(settings.broker_url, metrics=metrics)
+        ring = connect_ring(settings.broker_url, metrics=metrics)
+        contact = Contact()
+        sweep = Sweep(
+            store,
+            Relay(store, broker, metrics, settings.announced_hints),
+            Expirer(store, ring),
+            Rescuer(store, ring, metrics, settings.lease_ttl_s, contact),
+            contact,
+            interval_s=settings.sweep_s,
+            lease_ttl_s=settings.lease_ttl_s,
+        )
+        thread = ServiceThread("sweep", sweep.run)
+        thread.start()
+        logger.info("scheduler is ready", extra={"action": "ready"})
+        stop.wait()
+        thread.stop()
+        thread.join(_STOP_S)
+        for part in (ring, broker, store):
+            part.close()
+    return 0

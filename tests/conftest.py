@@ -1,0 +1,18 @@
+"""What all tests share: fixtures for real servers, and the rule that a skip in CI is a failure."""
+
+import os
+
+import pytest
+
+pytest_plugins = ["tests.support.servers"]
+
+NO_SKIPS = os.environ.get("BATCHFLEET_TEST_NO_SKIPS") == "1"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In CI a skipped test hides a missing part: the run fails."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if NO_SKIPS and reporter is not None and reporter.stats.get("skipped") and session.exitstatus == 0:
+        reporter.write_line("skipped tests are failures here (BATCHFLEET_TEST_NO_SKIPS=1)", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,279 @@
+"""A real API process in miniature: uvicorn on a socket in a thread, a real SQLite store, and a stand-in worker."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from api.app import Api, create_app
+from api.parts import Parts
+from api.server import Server
+from batchfleet.broker.announcer import Announcer
+from batchfleet.broker.memory import MemoryBroker, MemoryHub, MemoryRing
+from batchfleet.broker.port import HintBroker, Ring
+from batchfleet.errors import StoreUnavailableError
+from batchfleet.jobs.job import (
+    ClaimedJob,
+    JobError,
+    NewJob,
+    Settlement,
+    Submitted,
+    WorkerLease,
+    WorkerState,
+    parse_job_id,
+)
+from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.jobs.states import JobState
+from batchfleet.models.config import ModelConfig, Variant, render_config
+from batchfleet.models.manifest import MANIFEST_FILE
+from batchfleet.models.repository import ModelRepository
+from batchfleet.results import codec
+from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.settings import Settings
+from batchfleet.telemetry import Metrics
+from migrations.run import upgrade
+
+MODEL = "tiny"
+WAIT_S = 30.0
+"""Bounds waits for signals; nothing is measured by it."""
+
+
+def publish_model(root: Path, name: str = MODEL, version: str = "1", task: str = "embed") -> None:
+    """Writes what the API reads of a model: its configuration; there are no weights."""
+    folder = root / name / version
+    folder.mkdir(parents=True)
+    variant = Variant(name="fp32", precision="fp32", runtime="onnx", provider="cpu", file="model.onnx")
+    config = ModelConfig(name=name, version=version, task=task, variants=(variant,))
+    (folder / "model.toml").write_text(render_config(config))
+    (folder / MANIFEST_FILE).write_text("{}")
+
+
+class FaultyStore(SqlStore):
+    """A real store that can be told to be away, or to choke on certain jobs."""
+
+    def __init__(self, database_url: str) -> None:
+        super().__init__(database_url)
+        self.down = False
+        self.chokes_on: Callable[[NewJob], bool] = lambda _: False
+        self.transactions: list[int] = []
+
+    def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        self._check()
+        self.transactions.append(len(jobs))
+        if any(self.chokes_on(job) for job in jobs):
+            raise ValueError("a bad member")
+        return super().submit(jobs)
+
+    def look_up(self, *args: Any, **options: Any) -> Any:
+        self._check()
+        return super().look_up(*args, **options)
+
+    def list_jobs(self, *args: Any, **options: Any) -> Any:
+        self._check()
+        return super().list_jobs(*args, **options)
+
+    def cancel(self, *args: Any, **options: Any) -> Any:
+        self._check()
+        return super().cancel(*args, **options)
+
+    def workers(self) -> Any:
+        self._check()
+        return super().workers()
+
+    def queue_depths(self) -> Any:
+        self._check()
+        return super().queue_depths()
+
+    def ping(self) -> None:
+        self._check()
+        super().ping()
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreUnavailableError("the database is away")
+
+
+class PlayedWorker:
+    """Claims and settles through the store, and rings, as a worker does."""
+
+    def __init__(self, store: SqlStore, ring: Ring, models: tuple[str, ...] = ()) -> None:
+        self.boot = "boot-of-the-played-worker"
+        self._store = store
+        self._ring = ring
+        self._lease = WorkerLease(boot=self.boot, name="played", pid=1, state=WorkerState.READY, models=models)
+        self._registered = False
+
+    def register(self) -> None:
+        """Writes the lease, once."""
+        if not self._registered:
+            self._store.register(self._lease)
+            self._registered = True
+
+    def claim(self, public_id: str) -> ClaimedJob:
+        """Takes one job."""
+        self.register()
+        (claimed,) = self._store.claim(self.boot, [parse_job_id(public_id)])
+        return claimed
+
+    def succeed(self, public_id: str, rows: Sequence[Any] | None = None, *, ring: bool = True) -> None:
+        """Ends a job with vectors (or other values)."""
+        claimed = self.claim(public_id)
+        vectors = [np.arange(3, dtype=np.float32)] * claimed.item_count if rows is None else list(rows)
+        described, data = codec.encode_tensors(vectors)
+        self.settle(claimed, JobState.SUCCEEDED, data=data, format=described, ring=ring)
+
+    def fail(self, public_id: str, error: JobError) -> None:
+        """Ends a job without a result."""
+        self.settle(self.claim(public_id), JobState.FAILED, error=error)
+
+    def settle(
+        self, claimed: ClaimedJob, state: JobState, *, data: bytes = b"", ring: bool = True, **fields: Any
+    ) -> None:
+        """Writes one end."""
+        row = Settlement(id=claimed.id, epoch=claimed.epoch, state=state, length=len(data), **fields)
+        outcome = self._store.settle(self.boot, [row], data)
+        assert outcome.applied, outcome
+        if ring:
+            self._ring.ring([claimed.id])
+
+
+class _ThreadedServer(Server):
+    """Says when it listens, and when it failed to."""
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        super().__init__(api, settings)
+        self.decided = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        try:
+            await super().startup(sockets=sockets)
+        finally:
+            self.decided.set()
+
+
+@dataclass
+class RunningApi:
+    """One API process under test, with everything that it is made of.
+
+    Attributes:
+        client: Talks to it over a socket.
+        waiting: Set whenever a request has begun to wait for the end of a job.
+        idle: Set whenever the last waiter has gone.
+    """
+
+    api: Api
+    parts: Parts
+    store: FaultyStore
+    worker: PlayedWorker
+    client: httpx.Client
+    server: Server
+    hub: MemoryHub
+    waiting: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.server.addresses()[0]
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the process."""
+        loop = self.api.services.waiters._loop
+        assert loop is not None
+        return loop
+
+    def submit(self, **fields: Any) -> str:
+        """Submits a job and returns its id."""
+        answer = self.client.post("/v1/jobs", json={"model": MODEL, "inputs": ["a text"], **fields})
+        assert answer.status_code == 202, answer.text
+        public_id: str = answer.json()["id"]
+        return public_id
+
+    def await_waiting(self) -> None:
+        """Returns when a request has begun to wait since the last call."""
+        assert self.waiting.wait(WAIT_S)
+        self.waiting.clear()
+
+    def watch_waiters(self) -> Self:
+        """Has the two events follow the waiters."""
+        waiters = self.api.services.waiters
+        until_ended, remove = waiters.until_ended, waiters._remove
+
+        async def watched(*args: Any, **options: Any) -> Any:
+            self.idle.clear()
+            self.waiting.set()
+            return await until_ended(*args, **options)
+
+        def removed(*args: Any) -> None:
+            remove(*args)
+            if not len(waiters):
+                self.idle.set()
+
+        waiters.until_ended = watched  # type: ignore[method-assign]
+        waiters._remove = removed  # type: ignore[method-assign]
+        return self
+
+
+@contextlib.contextmanager
+def running_api(
+    folder: Path, *, broker: HintBroker | None = None, ring: Ring | None = None, **settings: Any
+) -> Iterator[RunningApi]:
+    """Runs an API process in this one; without a broker it gets one in memory.
+
+    Args:
+        folder: Where database, models and blobs go; a second process may share it.
+        broker: What the announcer publishes to.
+        ring: What it listens to.
+        settings: Settings that differ from those of the tests.
+    """
+    hub = MemoryHub()
+    stated = {"api_port": 0, "ring_lookup_s": 3600.0, "database_url": f"sqlite:///{folder}/batchfleet.db", **settings}
+    configured = Settings(blob_url=f"file://{folder}/blobs", models_url=f"file://{folder}/models", **stated)
+    if not (folder / "models").exists():
+        publish_model(folder / "models")
+        upgrade(configured.database_url)
+    metrics = Metrics()
+    store = FaultyStore(configured.database_url)
+    metrics.watch_queues(store.queue_depths)
+    heard = ring or MemoryRing(hub)
+    announcer = Announcer(broker or MemoryBroker(hub), metrics=metrics)
+    announcer.start()
+    parts = Parts(
+        settings=configured,
+        metrics=metrics,
+        store=store,
+        blobs=LocalBlobs(folder / "blobs"),
+        repository=ModelRepository(folder / "models"),
+        ring=heard,
+        announcer=announcer,
+        probe=MemoryBroker(hub),
+    )
+    api = create_app(parts)
+    server = _ThreadedServer(api, configured)
+    thread = threading.Thread(target=server.run, name="uvicorn")
+    thread.start()
+    try:
+        assert server.decided.wait(WAIT_S)
+        assert server.started
+        with httpx.Client(base_url=server.addresses()[0], timeout=WAIT_S) as client:
+            worker = PlayedWorker(store, MemoryRing(hub) if ring is None else ring)
+            yield RunningApi(api, parts, store, worker, client, server, hub).watch_waiters()
+    finally:
+        server.should_exit = True
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        announcer.close()
+        heard.close()
+        store.close()

@@ -1,0 +1,180 @@
+"""The client against a fleet that is just a function (httpx.MockTransport)."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from batchfleet.client import (
+    Client,
+    ConflictError,
+    ConnectionFailedError,
+    InvalidError,
+    JobRequest,
+    OverloadedError,
+    UnavailableError,
+)
+from batchfleet.client.transport import RetryPolicy
+
+Handler = Callable[[httpx.Request], httpx.Response]
+AT_ONCE = RetryPolicy(retries=3, first_s=0.0, max_s=0.0)
+
+
+def client(handler: Handler) -> Client:
+    return Client("http://fleet", policy=AT_ONCE, transport=httpx.MockTransport(handler))
+
+
+def problem(status: int, code: str, **members: Any) -> httpx.Response:
+    body = {"type": f"urn:batchfleet:error:{code}", "title": "no", "status": status, "code": code, **members}
+    return httpx.Response(status, json=body, headers={"Content-Type": "application/problem+json"})
+
+
+def test_submit_sends_only_what_was_said_and_a_key_of_its_own() -> None:
+    seen: list[httpx.Request] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(202, json={"id": "job_1", "status": "queued", "later_member": 1})
+
+    with client(fleet) as fleet_client:
+        job = fleet_client.submit("m", ["a", "b"], lane="online", wait_s=1.5)
+
+    assert (job.id, job.status, job.ended) == ("job_1", "queued", False)
+    assert json.loads(seen[0].content) == {"model": "m", "inputs": ["a", "b"], "lane": "online"}
+    assert seen[0].headers["Idempotency-Key"]
+    assert seen[0].url.params["wait"] == "1.500"
+
+
+def test_a_repeat_carries_the_same_key() -> None:
+    keys: list[str] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        keys.append(request.headers["Idempotency-Key"])
+        if len(keys) == 1:
+            raise httpx.ReadError("connection reset")
+        if len(keys) == 2:
+            return problem(503, "store_unavailable")
+        return httpx.Response(202, json={"id": "job_1", "status": "queued"})
+
+    with client(fleet) as fleet_client:
+        assert fleet_client.submit("m", ["a"]).id == "job_1"
+
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (problem(400, "invalid_request", detail="too many", field="inputs[4]"), InvalidError),
+        (problem(409, "job_failed"), ConflictError),
+        (httpx.Response(400, text="<html>a proxy</html>"), InvalidError),
+    ],
+)
+def test_refusals_are_typed_and_not_repeated(answer: httpx.Response, error: type[Exception]) -> None:
+    calls: list[httpx.Request] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        calls.append(request)
+        return answer
+
+    with client(fleet) as fleet_client, pytest.raises(error):
+        fleet_client.get("job_1")
+
+    assert len(calls) == 1
+
+
+def test_the_field_is_named() -> None:
+    refusal = problem(400, "invalid_request", detail="too long", field="inputs[4]")
+
+    with (
+        client(lambda _: refusal) as fleet_client,
+        pytest.raises(InvalidError, match=r"too long \(field inputs\[4\]\)"),
+    ):
+        fleet_client.submit("m", ["a"])
+
+
+def test_an_overload_is_repeated_then_raised_with_the_servers_wish() -> None:
+    calls: list[httpx.Request] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        calls.append(request)
+        answer = problem(429, "overloaded")
+        answer.headers["Retry-After"] = "7"
+        return answer
+
+    with client(fleet) as fleet_client, pytest.raises(OverloadedError) as caught:
+        fleet_client.submit("m", ["a"])
+
+    assert caught.value.retry_after_s == 7.0
+    assert len(calls) == 1 + AT_ONCE.retries
+
+
+def test_nobody_answers() -> None:
+    def fleet(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with client(fleet) as fleet_client, pytest.raises(ConnectionFailedError, match="http://fleet/v1/jobs/job_1"):
+        fleet_client.get("job_1")
+
+
+def test_bulk_goes_in_chunks_and_numbers_all_jobs() -> None:
+    bodies: list[list[dict[str, Any]]] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        assert request.headers["Content-Type"] == "application/x-ndjson"
+        bodies.append([json.loads(line) for line in request.content.splitlines()])
+        answers = [{"index": i, "id": f"job_{len(bodies)}_{i}", "status": "queued"} for i in range(len(bodies[-1]))]
+        answers[-1] = {"index": len(answers) - 1, "error": {"code": "invalid_request", "message": "no"}}
+        return httpx.Response(202, json={"jobs": answers})
+
+    counts: list[int] = []
+    with client(fleet) as fleet_client:
+        jobs = (JobRequest(model="m", inputs=[str(i)]) for i in range(5))
+        submissions = fleet_client.submit_many(jobs, chunk=2, progress=counts.append)
+
+    assert [len(body) for body in bodies] == [2, 2, 1]
+    assert [submission.index for submission in submissions] == [0, 1, 2, 3, 4]
+    assert [submission.id is None for submission in submissions] == [False, True, False, True, True]
+    assert counts == [2, 4, 5]
+    keys = [job["idempotency_key"] for body in bodies for job in body]
+    assert len(set(keys)) == 5
+
+
+def test_bulk_without_keys_is_not_repeated() -> None:
+    calls: list[httpx.Request] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        calls.append(request)
+        return problem(503, "store_unavailable")
+
+    with client(fleet) as fleet_client, pytest.raises(UnavailableError):
+        fleet_client.submit_many([JobRequest(model="m", inputs=["a"])], keys=False)
+
+    assert len(calls) == 1
+
+
+def test_a_result_is_an_array() -> None:
+    expected = np.arange(6, dtype=np.float32).reshape(2, 3)
+    buffer = io.BytesIO()
+    np.save(buffer, expected)
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        assert request.headers["Accept"] == "application/x-npy"
+        return httpx.Response(200, content=buffer.getvalue())
+
+    with client(fleet) as fleet_client:
+        np.testing.assert_array_equal(fleet_client.result("job_1"), expected)
+
+
+def test_a_listing_asks_only_for_what_was_said() -> None:
+    def fleet(request: httpx.Request) -> httpx.Response:
+        assert dict(request.url.params) == {"status": "failed", "dead_letter": "true", "limit": "5"}
+        return httpx.Response(200, json={"jobs": [{"id": "job_1", "status": "failed"}], "next": None})
+
+    with client(fleet) as fleet_client:
+        assert [job.id for job in fleet_client.list_jobs(status="failed", dead_letter=True, limit=5)] == ["job_1"]

@@ -1,0 +1,92 @@
+"""The jobs that this worker holds: their progress, and how much room is left."""
+
+import threading
+from dataclasses import dataclass, field
+
+from batchfleet.inference.executor import Outcome
+from batchfleet.jobs.job import ClaimedJob, JobError, JobId, Lane
+
+
+@dataclass(slots=True, eq=False)
+class ActiveJob:
+    """One claimed job on its way.
+
+    Only the settler changes `outcomes`, `faults` and `missing`; the executor sets `started`.
+
+    Attributes:
+        claimed: What the claim returned.
+        arrived: Monotonic time at which it was submitted.
+        deadline: Monotonic time until which its pass must start, or None.
+        started: Whether an item of it was in a pass: its time to live no longer ends it.
+        missing: Items without an outcome yet.
+    """
+
+    claimed: ClaimedJob
+    arrived: float
+    deadline: float | None
+    started: bool = False
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    faults: dict[int, JobError] = field(default_factory=dict)
+
+    @property
+    def id(self) -> JobId:
+        """Returns the job's id."""
+        return self.claimed.id
+
+    @property
+    def missing(self) -> int:
+        """Returns how many items have no outcome yet."""
+        return self.claimed.item_count - len(self.outcomes) - len(self.faults)
+
+
+class ActiveJobs:
+    """All claimed, unsettled jobs of the worker, and the room that they leave. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, ActiveJob] = {}
+        self._items = dict.fromkeys(Lane, 0)
+        self._lock = threading.Lock()
+        self.freed = threading.Event()
+        """Set whenever room was freed; the receiver clears it."""
+
+    def add(self, claimed: ClaimedJob, now: float) -> ActiveJob:
+        """Takes a claimed job in; `now` is the monotonic time of the claim."""
+        deadline = None if claimed.ttl_left_s is None else now + claimed.ttl_left_s
+        job = ActiveJob(claimed, arrived=now - claimed.age_s, deadline=deadline)
+        with self._lock:
+            self._jobs[job.id] = job
+            self._items[claimed.lane] += claimed.item_count
+        return job
+
+    def get(self, job_id: JobId) -> ActiveJob | None:
+        """Returns the job if the worker still holds it."""
+        return self._jobs.get(job_id)
+
+    def remove(self, job: ActiveJob) -> bool:
+        """Forgets a job. Returns False if it was forgotten before."""
+        with self._lock:
+            if self._jobs.get(job.id) is not job:
+                return False
+            del self._jobs[job.id]
+            self._items[job.claimed.lane] -= job.claimed.item_count
+        self.freed.set()
+        return True
+
+    def all(self) -> list[ActiveJob]:
+        """Returns the jobs held now."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    @property
+    def items(self) -> int:
+        """Returns the items of all jobs held."""
+        return sum(self._items.values())
+
+    @property
+    def items_by_lane(self) -> dict[Lane, int]:
+        """Returns the items of all jobs held, by lane."""
+        with self._lock:
+            return dict(self._items)
+
+    def __len__(self) -> int:
+        return len(self._jobs)

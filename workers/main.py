@@ -1,0 +1,243 @@
+"""Wires one worker process together, warms it up, and runs it until it is told to stop."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from batchfleet.inference.select import choose_variant
+
+from batchfleet.broker.connect import connect_broker, connect_ring
+from batchfleet.broker.port import HintBroker, Ring
+from batchfleet.errors import StoreUnavailableError
+from batchfleet.inference.registry import LoadedModel, load_executor
+from batchfleet.jobs.job import JobId, WorkerLease, WorkerState
+from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.jobs.store import JobStore
+from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
+from batchfleet.models.repository import ModelFiles, ModelRepository
+from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.settings import Settings, folder_of
+from batchfleet.telemetry import Metrics, setup_metrics
+from workers.active import ActiveJobs
+from workers.assemble import Assembler
+from workers.boot import EXIT_CONFIG, worker_name
+from workers.drain import Drain, Stages
+from workers.execute import Device, Identity
+from workers.journal import Journal, JournalInUseError
+from workers.keeper import Keeper, KeeperTerms, start_beating
+from workers.lease import Fence, SharedLease
+from workers.messages import JobExpired
+from workers.prepare import Preparer
+from workers.receive import Receiver, WindowRoom
+from workers.serving import Serving
+from workers.settle import Settler
+
+logger = logging.getLogger(__name__)
+
+EXIT_SICK: Final = 75
+"""Exit code of a worker whose device is sick, or whose lease was lost: a restart may mend it (EX_TEMPFAIL)."""
+_WATCH_S: Final = 1.0
+_STORE_WAIT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The outside world of one worker."""
+
+    store: JobStore
+    broker: HintBroker
+    ring: Ring
+    blobs: LocalBlobs
+    metrics: Metrics
+
+    def close(self) -> None:
+        """Gives up all connections."""
+        for part in (self.ring, self.broker, self.store, self.blobs):
+            part.close()
+
+
+def run_worker(settings: Settings, terms: KeeperTerms, shared: SharedLease, keeper: Keeper) -> int:
+    """Runs a worker whose keeper was forked already; returns the exit code."""
+    metrics = setup_metrics(settings.metrics_dir)
+    with StopSignal() as stop:
+        ParentWatch(stop.request).start()
+        try:
+            journal = Journal(terms.journal)
+        except JournalInUseError as error:
+            logger.critical("%s", error, extra={"action": "name_in_use", "worker": worker_name(settings)})
+            shared.retire()
+            keeper.release()
+            return EXIT_CONFIG
+        parts = _connect(settings, metrics)
+        code = _serve(settings, terms, shared, keeper, journal, parts, stop)
+        parts.close()
+        keeper.release()
+        journal.close()
+    return code
+
+
+def _connect(settings: Settings, metrics: Metrics) -> Parts:
+    return Parts(
+        store=SqlStore(settings.database_url),
+        broker=connect_broker(settings.broker_url, metrics=metrics),
+        ring=connect_ring(settings.broker_url, metrics=metrics),
+        blobs=LocalBlobs(folder_of(settings.blob_url)),
+        metrics=metrics,
+    )
+
+
+def _serve(
+    settings: Settings,
+    terms: KeeperTerms,
+    shared: SharedLease,
+    keeper: Keeper,
+    journal: Journal,
+    parts: Parts,
+    stop: StopSignal,
+) -> int:
+    if not _begin_boot(settings, terms, shared, keeper, journal, parts.store, stop):
+        shared.retire()
+        return 0
+    serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
+    serving.load_all()
+    outcome = _Outcome(stop)
+    drain = _assemble_worker(settings, terms, shared, journal, parts, serving, outcome)
+    drain.stages.start()
+    shared.state = WorkerState.READY
+    logger.info("worker is ready", extra={"action": "ready", "boot": terms.boot, "models": list(serving.names())})
+    while not stop.wait(_WATCH_S):
+        if shared.lost:
+            # Declared dead: everything held is somebody else's by now. Only a fresh boot may go on.
+            logger.error("the lease is lost", extra={"action": "lease_lost", "boot": terms.boot})
+            outcome.fail()
+    drain.run()
+    serving.close()
+    return outcome.code
+
+
+class _Outcome:
+    """The exit code, and how a stage asks for the end."""
+
+    def __init__(self, stop: StopSignal) -> None:
+        self.code = 0
+        self._stop = stop
+
+    def fail(self) -> None:
+        """Asks for a drain and an exit that the supervisor answers with a restart."""
+        self.code = EXIT_SICK
+        self._stop.request()
+
+
+def _begin_boot(
+    settings: Settings,
+    terms: KeeperTerms,
+    shared: SharedLease,
+    keeper: Keeper,
+    journal: Journal,
+    store: JobStore,
+    stop: StopSignal,
+) -> bool:
+    """Buries the predecessor, registers the lease, starts its keeper. Returns False if told to stop meanwhile."""
+    lease = WorkerLease(
+        boot=terms.boot,
+        name=worker_name(settings),
+        pid=os.getpid(),
+        state=WorkerState.STARTING,
+        models=settings.worker_models,
+    )
+    tries_until = time.monotonic() + _STORE_WAIT_S
+    while not stop.requested:
+        try:
+            if journal.predecessor is not None:
+                store.bury(journal.predecessor.boot, journal.predecessor.jobs)
+            sent = time.monotonic()
+            store.register(lease)
+        except StoreUnavailableError as error:
+            if time.monotonic() > tries_until:
+                raise
+            logger.warning("waiting for the database: %s", error, extra={"action": "store_away"})
+            stop.wait(1.0)
+        else:
+            journal.begin_boot(terms.boot)
+            shared.beat(sent)
+            start_beating(keeper)
+            return True
+    return False
+
+
+def _assemble_worker(
+    settings: Settings,
+    terms: KeeperTerms,
+    shared: SharedLease,
+    journal: Journal,
+    parts: Parts,
+    serving: Serving,
+    outcome: _Outcome,
+) -> Drain:
+    """Builds the stages, from the last to the first."""
+    active = ActiveJobs()
+    fence = Fence(shared, settings.lease_ttl_s)
+
+    def discard(job_id: JobId) -> int:
+        return assembler.discard(job_id)
+
+    settler = Settler(
+        terms.boot, parts.store, parts.blobs, parts.ring, active, discard, parts.metrics, settings.result_row_bytes
+    )
+
+    def expired(jobs: Sequence[JobId]) -> None:
+        for job_id in jobs:
+            if (job := active.get(job_id)) is not None:
+                settler.put(JobExpired(job))
+
+    assembler = Assembler(serving.group_for, expired, fence)
+    identity = Identity(terms.boot, worker_name(settings))
+    device = Device(identity, serving, active, assembler, journal, settler.put, parts.metrics, outcome.fail)
+    preparer = Preparer(serving, assembler.add, settler.put)
+    receiver = Receiver(
+        terms.boot,
+        parts.store,
+        parts.broker,
+        active,
+        WindowRoom(settings.window_items, settings.window_s, lambda: device.items_per_s),
+        serving.names,
+        preparer.put,
+        discard,
+        fence,
+        parts.metrics,
+    )
+    stages = Stages(
+        receive=ServiceThread("receive", receiver.run, wake=receiver.wake),
+        prepare=ServiceThread("prepare", preparer.run, wake=preparer.wake),
+        assemble=ServiceThread("assemble", assembler.run),
+        execute=ServiceThread("execute", device.run),
+        settle=ServiceThread("settle", settler.run, wake=settler.wake),
+    )
+    return Drain(terms.boot, parts.store, shared, stages, assembler, settler, active, settings.drain_s)
+
+
+def _loader(settings: Settings) -> "_Loader":
+    return _Loader(settings)
+
+
+class _Loader:
+    """Chooses a variant of a model for this machine and loads it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __call__(self, files: ModelFiles) -> LoadedModel:
+        name = self._settings.worker_variant
+        if name == "auto":
+            selection = choose_variant(
+                files,
+                threads=self._settings.worker_threads,
+                providers=self._settings.worker_providers,
+                state_file=self._settings.state_dir / "variants.json",
+            )
+            name = selection.chosen
+            logger.info("%s", selection.reason, extra={"action": "variant_chosen", "model": str(files.ref)})
+        return load_executor(files, name, threads=self._settings.worker_threads)

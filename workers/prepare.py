@@ -1,0 +1,173 @@
+"""Prepare: turns claimed jobs into items, many jobs in one call of the task (tokenising runs outside the GIL)."""
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from batchfleet.batching.item import Item
+from batchfleet.errors import InvalidRequestError, ModelError, ModelNotFoundError, PassFailedError
+from batchfleet.inference.registry import LoadedModel
+from batchfleet.inference.task import ItemFault, PreparedItem
+from batchfleet.jobs.job import JobError, JobErrorCode
+from batchfleet.models.repository import ModelRef
+from workers.active import ActiveJob
+from workers.messages import ItemsFailed, JobFailed, SettleMessage
+from workers.serving import PassKey, Serving
+
+logger = logging.getLogger(__name__)
+
+_MAX_JOBS_A_CALL = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A job whose bytes have been read."""
+
+    job: ActiveJob
+    inputs: list[Any]
+    parameters: Any
+
+
+class Preparer:
+    """Owns nothing: claimed jobs in, items and faults out.
+
+    Args:
+        serving: Where models are found.
+        add_items: Takes the items (the assembler).
+        settle: Takes the faults (the settler).
+    """
+
+    def __init__(
+        self, serving: Serving, add_items: Callable[[Sequence[Item]], None], settle: Callable[[SettleMessage], None]
+    ) -> None:
+        self._serving = serving
+        self._add_items = add_items
+        self._settle = settle
+        self._queue: queue.SimpleQueue[list[ActiveJob] | None] = queue.SimpleQueue()
+        self._keys = itertools.count()
+
+    def put(self, jobs: list[ActiveJob]) -> None:
+        """Queues claimed jobs."""
+        self._queue.put(jobs)
+
+    def wake(self) -> None:
+        """Ends a wait of `run`, so that it sees that it was asked to stop."""
+        self._queue.put(None)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Prepares until stopped: the body of the thread. Jobs still queued then are the drain's."""
+        while not stopping.is_set():
+            jobs = self._next()
+            by_model: dict[ModelRef, list[ActiveJob]] = {}
+            for job in jobs:
+                by_model.setdefault(ModelRef(job.claimed.model, job.claimed.version), []).append(job)
+            for ref, group in by_model.items():
+                self._prepare_model(ref, group)
+
+    def _next(self) -> list[ActiveJob]:
+        """Waits for jobs, then takes what else has come meanwhile."""
+        jobs = list(self._queue.get() or ())
+        while len(jobs) < _MAX_JOBS_A_CALL:
+            try:
+                jobs.extend(self._queue.get_nowait() or ())
+            except queue.Empty:
+                break
+        return jobs
+
+    def _prepare_model(self, ref: ModelRef, jobs: list[ActiveJob]) -> None:
+        try:
+            model = self._serving.get(ref)
+        except ModelNotFoundError as error:
+            self._fail_all(jobs, JobErrorCode.MODEL_NOT_FOUND, str(error))
+        except (ModelError, PassFailedError, OSError) as error:
+            logger.exception("a model cannot be loaded", extra={"action": "model_failed", "model": str(ref)})
+            self._fail_all(jobs, JobErrorCode.MODEL_LOAD_FAILED, f"{ref} cannot be loaded: {error}")
+        else:
+            self._prepare_jobs(model, jobs)
+
+    def _prepare_jobs(self, model: LoadedModel, jobs: list[ActiveJob]) -> None:
+        decoded = [done for job in jobs if (done := self._decode(model, job)) is not None]
+        inputs = [value for one in decoded for value in one.inputs]
+        parameters = [one.parameters for one in decoded for _ in one.inputs]
+        try:
+            prepared = model.task.prepare(inputs, parameters)
+        except Exception as error:  # task code is anybody's: what it raises must not end the worker
+            logger.exception("prepare failed", extra={"action": "prepare_failed", "model": str(model.ref)})
+            if len(decoded) > 1:
+                # One job's input broke the call: alone, each pays for itself.
+                for one in decoded:
+                    self._prepare_jobs(model, [one.job])
+            else:
+                self._fail_all([one.job for one in decoded], JobErrorCode.INTERNAL, f"preparing failed: {error!r}")
+            return
+        self._hand_on(model, decoded, prepared)
+
+    def _hand_on(
+        self, model: LoadedModel, decoded: list[_Decoded], prepared: Sequence[PreparedItem | ItemFault]
+    ) -> None:
+        items: list[Item] = []
+        place = 0
+        for one in decoded:
+            results = prepared[place : place + len(one.inputs)]
+            place += len(one.inputs)
+            faults: dict[int, JobError] = {}
+            key = self._pass_key(model, one)
+            for index, result in enumerate(results):
+                if isinstance(result, ItemFault):
+                    faults[index] = JobError(result.code, result.message, item=index)
+                else:
+                    items.append(self._item(one, index, result, key))
+            if faults:
+                self._settle(ItemsFailed(one.job, faults))
+        self._add_items(items)
+
+    def _item(self, one: _Decoded, index: int, prepared: PreparedItem, key: PassKey) -> Item:
+        job = one.job
+        return Item(
+            next(self._keys),
+            job.id,
+            index,
+            prepared.length,
+            job.claimed.lane,
+            job.arrived,
+            job.deadline,
+            key,
+            prepared,
+            one.parameters,
+        )
+
+    def _decode(self, model: LoadedModel, job: ActiveJob) -> _Decoded | None:
+        claimed = job.claimed
+        try:
+            inputs = msgspec.json.decode(claimed.inputs, type=list[Any])
+            raw = msgspec.json.decode(claimed.parameters, type=dict[str, Any])
+            parameters = model.task.parse_parameters(raw)
+            model.task.check_inputs(inputs)
+        except msgspec.MsgspecError as error:
+            self._fail_all([job], JobErrorCode.INPUT_INVALID, f"the stored input cannot be read: {error}")
+            return None
+        except InvalidRequestError as error:
+            # The edge checks as well; a task that changed since the submission ends up here.
+            wrong = (error.field or "").startswith("parameters")
+            code = JobErrorCode.INVALID_PARAMETERS if wrong else JobErrorCode.INPUT_INVALID
+            self._fail_all([job], code, f"{error.field}: {error}")
+            return None
+        if len(inputs) != claimed.item_count:
+            self._fail_all([job], JobErrorCode.INTERNAL, f"{len(inputs)} inputs stored, {claimed.item_count} expected")
+            return None
+        return _Decoded(job, inputs, parameters)
+
+    @staticmethod
+    def _pass_key(model: LoadedModel, one: _Decoded) -> PassKey:
+        suspect = one.job.id if one.job.claimed.suspect else None
+        return PassKey(model.ref, model.task.pass_key(one.parameters), suspect)
+
+    def _fail_all(self, jobs: Sequence[ActiveJob], code: JobErrorCode, message: str) -> None:
+        for job in jobs:
+            self._settle(JobFailed(job, JobError(code, message)))

@@ -1,0 +1,134 @@
+"""The models that this worker serves: loaded once, warmed up before use, found by (name, version).
+
+A model or version that appears in the repository later is served without a restart: its first job loads it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from batchfleet.batching.batch import BatchLimits
+from batchfleet.batching.buckets import LengthBuckets
+from batchfleet.batching.cost import CostModel, Sample, fit
+from batchfleet.batching.window import PassGroup
+from batchfleet.errors import ModelError, ModelNotFoundError, PassFailedError
+from batchfleet.inference.registry import LoadedModel
+from batchfleet.jobs.job import JobId
+from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
+
+logger = logging.getLogger(__name__)
+
+LoadModel = Callable[[ModelFiles], LoadedModel]
+"""Chooses a variant for this machine and loads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassKey:
+    """What items must agree on to share a pass.
+
+    Attributes:
+        model: The loaded model's version.
+        task_key: What the task itself asks for.
+        suspect: The job, where it must run alone.
+    """
+
+    model: ModelRef
+    task_key: Hashable
+    suspect: JobId | None = None
+
+
+class Serving:
+    """Loads models and keeps what their passes cost. Thread-safe; a model is loaded by one thread at a time."""
+
+    def __init__(self, repository: ModelRepository, load: LoadModel, names: tuple[str, ...] = ()) -> None:
+        self._repository = repository
+        self._load = load
+        self._names = names
+        self._loaded: dict[ModelRef, LoadedModel] = {}
+        self._costs: dict[ModelRef, CostModel] = {}
+        self._loading = threading.Lock()
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of the models that the worker serves now."""
+        return self._names or tuple(self._repository.models())
+
+    def load_all(self) -> None:
+        """Loads and warms up the newest version of each served model.
+
+        One that cannot be loaded is logged and left to its jobs, which then fail by name: the others serve.
+        """
+        for name in self.names():
+            try:
+                self.get(self._repository.resolve(name))
+            except (ModelError, ModelNotFoundError, PassFailedError):
+                logger.exception("a model cannot be served", extra={"action": "model_failed", "model": name})
+
+    def get(self, ref: ModelRef) -> LoadedModel:
+        """Returns a model, loading and warming it up if need be.
+
+        Raises:
+            ModelNotFoundError: If the repository has no such version.
+            ModelError: If it cannot be loaded or trusted.
+            PassFailedError: If its warm-up fails.
+        """
+        loaded = self._loaded.get(ref)
+        if loaded is not None:
+            return loaded
+        with self._loading:
+            if ref not in self._loaded:
+                self._loaded[ref] = self._load_and_warm(ref)
+            return self._loaded[ref]
+
+    def loaded(self, ref: ModelRef) -> LoadedModel:
+        """Returns a model that is loaded already."""
+        return self._loaded[ref]
+
+    def observe(self, ref: ModelRef, count: int, length: int, seconds: float) -> CostModel:
+        """Learns from one more pass; returns the model of cost after it."""
+        self._costs[ref] = cost = self._costs[ref].observed(count, length, seconds)
+        return cost
+
+    def group_for(self, key: Hashable) -> PassGroup:
+        """Returns what bounds the passes of a key: the window asks for it."""
+        assert isinstance(key, PassKey)  # noqa: S101 - the preparer makes no others
+        model = self._loaded[key.model]
+        limits = BatchLimits(
+            max_items=model.limits.max_batch_items,
+            max_tokens=model.limits.max_batch_tokens,
+            max_delay_s=model.limits.max_delay_ms / 1e3,
+            max_pass_s=model.limits.max_pass_ms / 1e3,
+        )
+        buckets = LengthBuckets(tuple(model.executor.shapes.lengths or ()))
+        return PassGroup(limits, self._costs[key.model], buckets, alone=key.suspect is not None)
+
+    def probe(self) -> None:
+        """Runs the warm-up sample of each loaded model.
+
+        Raises:
+            PassFailedError: If one fails.
+        """
+        for model in self._loaded.values():
+            model.executor.probe()
+
+    def close(self) -> None:
+        """Frees the models."""
+        for model in self._loaded.values():
+            model.executor.close()
+
+    def _load_and_warm(self, ref: ModelRef) -> LoadedModel:
+        model = self._load(self._repository.open(ref))
+        report = model.executor.warm_up()
+        self._costs[ref] = fit(Sample(p.shape.rows, p.shape.length, p.seconds) for p in report.passes)
+        logger.info(
+            "model is warm",
+            extra={
+                "action": "model_loaded",
+                "model": str(ref),
+                "variant": model.variant.name,
+                "provider": model.provider,
+                "shapes": len(report.passes),
+                "seconds": round(report.seconds, 3),
+            },
+        )
+        return model
