@@ -78,10 +78,12 @@ def _serve(settings: Settings) -> int:
         _survive_stop_signals()
         logger.info("starting", extra={"action": Action.PROCESS_STARTED, "pid": os.getpid()})
         server.run()
+    except SystemExit:  # how uvicorn says that it could not listen or start; its log has the reason
+        return EXIT_NOT_STARTED
     finally:
         close_parts(parts)
     logger.info("stopped", extra={"action": Action.PROCESS_STOPPED})
-    return 0 if server.started else EXIT_NOT_STARTED
+    return 0
 
 
 def _survive_stop_signals() -> None:

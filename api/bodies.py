@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request
 
-from api.problems import MalformedBodyError, UnsupportedMediaTypeError
+from api.problems import CrossOriginError, MalformedBodyError, UnsupportedMediaTypeError
 from api.schemas import BulkJobBody, JobBody, LookupBody
-from batchfleet.errors import BatchfleetError, InvalidRequestError, TooLargeError
+from batchfleet.errors import InvalidRequestError, TooLargeError
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _bulk_jobs = msgspec.json.Decoder(list[BulkJobBody])
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class ClientGoneError(BatchfleetError):
+class ClientGoneError(MalformedBodyError):
     """The client hung up while it sent its body; nobody reads the answer."""
 
 
@@ -62,12 +62,28 @@ def content_type(request: Request[Any, Any, Any]) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def check_json_type(request: Request[Any, Any, Any], *, also: frozenset[str] = frozenset()) -> None:
-    """Lets JSON pass, and what clients send that state no type.
+def check_origin(request: Request[Any, Any, Any]) -> None:
+    """Refuses what a page of another site makes a browser send.
+
+    There are no keys yet, so that any page which somebody on this machine looks at could submit jobs. Programs
+    state no origin.
 
     Raises:
+        CrossOriginError: If the request states an origin that is not ours.
+    """
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
+        raise CrossOriginError("pages of other sites may not change anything here", field="Origin")
+
+
+def check_json_type(request: Request[Any, Any, Any], *, also: frozenset[str] = frozenset()) -> None:
+    """Lets JSON pass, and what clients send that state no type; none of it from a page of another site.
+
+    Raises:
+        CrossOriginError: If the request states an origin that is not ours.
         UnsupportedMediaTypeError: If the body is said to be something else.
     """
+    check_origin(request)
     stated = content_type(request)
     if stated not in _JSON_TYPES and stated not in also and not stated.endswith("+json"):
         raise UnsupportedMediaTypeError(f"send application/json, not {stated!r}")

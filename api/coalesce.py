@@ -118,9 +118,12 @@ class Coalescer(Generic[T, R]):
 
     def _outcomes(self, items: list[T]) -> Sequence[R | Exception]:
         try:
-            return self._work(items)
+            outcomes = self._work(items)
         except Exception as exc:  # noqa: BLE001 - raised to every caller of the group
             return [exc] * len(items)
+        if len(outcomes) != len(items):  # a fault of the work's; nobody may wait for ever because of it
+            return [RuntimeError(f"{self._name}: {len(outcomes)} outcomes for {len(items)} members")] * len(items)
+        return outcomes
 
     def _deliver(self, group: list[tuple[T, asyncio.Future[R]]], outcomes: Sequence[R | Exception]) -> None:
         for (_, future), outcome in zip(group, outcomes, strict=True):

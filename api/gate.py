@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from api.cached import CachedRead
 from batchfleet.clock import Monotonic, monotonic
-from batchfleet.errors import OverloadedError
+from batchfleet.jobs.admission import check_queue
 from batchfleet.jobs.job import QueueDepth
 from batchfleet.jobs.states import JobState
 
 COUNT_EVERY_S = 2.0
-RETRY_AFTER_S = 5.0
 
 
 class Gate:
@@ -41,11 +40,7 @@ class Gate:
         """
         count = self._queued.glance()
         if count is not None:
-            queued = count.queued + self._admitted - count.admitted_before
-            if queued + jobs > self._max_queued:
-                raise OverloadedError(
-                    f"{queued} jobs are queued; at most {self._max_queued} may be", retry_after_s=RETRY_AFTER_S
-                )
+            check_queue(count.queued + self._admitted - count.admitted_before, jobs, self._max_queued)
         self._admitted += jobs
 
     async def _count_now(self) -> "_Count":

@@ -16,6 +16,9 @@ IDS_PER_STATEMENT = 1_000
 RESULTS_PER_STATEMENT = 64
 """Results may be a megabyte each: so many are in memory at once."""
 
+MAX_WAITING = 2_000_000
+"""A ring may wake very many waiters at once, who all read their job then: none of them is turned away."""
+
 
 @dataclass(frozen=True, slots=True)
 class _LookUp:
@@ -38,7 +41,7 @@ class Lookups:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._reader: Coalescer[_LookUp | _Call, Any] = Coalescer(
-            "reader", self._work, weigh=_weight, max_group=IDS_PER_STATEMENT
+            "reader", self._work, weigh=_weight, max_group=IDS_PER_STATEMENT, max_waiting=MAX_WAITING
         )
 
     def start(self) -> None:

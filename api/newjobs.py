@@ -17,7 +17,8 @@ from api.catalog import PinnedModel
 from api.schemas import JobBody
 from batchfleet.clock import Wall
 from batchfleet.errors import InvalidRequestError, TooLargeError, UnsupportedFieldError
-from batchfleet.jobs.job import MAX_ITEMS_PER_JOB, Lane, NewJob, new_job_id
+from batchfleet.jobs.admission import check_item_count
+from batchfleet.jobs.job import Lane, NewJob, new_job_id
 from batchfleet.settings import Settings
 
 DEFAULT_TENANT = "default"
@@ -90,10 +91,9 @@ class JobMaker:
 
     def _inputs(self, body: JobBody, pinned: PinnedModel) -> bytes:
         inputs = body.inputs
-        if inputs is UNSET or not inputs:
-            raise InvalidRequestError("must be an array of at least one input", field="inputs")
-        if len(inputs) > MAX_ITEMS_PER_JOB:
-            raise TooLargeError(f"a job may have {MAX_ITEMS_PER_JOB} inputs, not {len(inputs)}", field="inputs")
+        if inputs is UNSET:
+            raise InvalidRequestError("is missing", field="inputs")
+        check_item_count(len(inputs))
         pinned.intake.check_inputs(inputs)
         data = _encode(inputs)
         if len(data) > self._settings.max_item_bytes:

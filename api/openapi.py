@@ -46,7 +46,7 @@ class Operation:
 
 
 _WAIT = {"wait": "Seconds (0 to 60) for which the answer may wait for the end of the job."}
-_BODY = (400, 413, 415)
+_BODY = (400, 403, 413, 415)
 
 OPERATIONS = (
     Operation(
@@ -118,7 +118,7 @@ OPERATIONS = (
         name="cancel_job",
         summary="Cancel a job; one that has ended stays as it is",
         answers={200: JobView},
-        problems=(404,),
+        problems=(403, 404),
     ),
     Operation(
         method="get",

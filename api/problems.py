@@ -33,6 +33,7 @@ TABLE: dict[str, Row] = {
     "invalid_request": Row(400, "The request is not valid"),
     "malformed_body": Row(400, "The body is not valid JSON"),
     "unsupported_field": Row(400, "This deployment cannot honour a field of the request"),
+    "cross_origin": Row(403, "The request comes from a page of another site"),
     "not_found": Row(404, "There is no such thing"),
     "model_not_found": Row(404, "There is no such model or version"),
     "job_not_found": Row(404, "There is no such job"),
@@ -86,6 +87,12 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     """The body says that it is something other than JSON."""
 
     code = "unsupported_media_type"
+
+
+class CrossOriginError(InvalidRequestError):
+    """A browser sent it for a page of another site."""
+
+    code = "cross_origin"
 
 
 class NotAcceptableError(BatchfleetError):

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from api.problems import JobFailure
+from batchfleet.jobs.admission import MAX_ATTEMPTS, MAX_RUN_TIMEOUT_S, MAX_TTL_S
 from batchfleet.jobs.job import Lane, OnItemError
 
 MAX_LOOKUP_IDS = 1_000
@@ -17,9 +18,9 @@ MAX_LOOKUP_IDS = 1_000
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+\Z")]
 Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[ -~]+\Z")]
 Moment = Annotated[datetime, Meta(tz=True)]
-Duration = Annotated[float, Meta(gt=0, le=31_622_400)]
-"""Seconds, up to a leap year."""
-Attempts = Annotated[int, Meta(ge=1, le=100)]
+TimeToLive = Annotated[float, Meta(gt=0, le=MAX_TTL_S)]
+RunTimeout = Annotated[float, Meta(gt=0, le=MAX_RUN_TIMEOUT_S)]
+Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
 
 
 class JobBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -31,10 +32,10 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False)
     parameters: dict[str, Any] | None = None
     lane: Lane | None = None
     run_at: Moment | None = None
-    ttl_s: Duration | None = None
+    ttl_s: TimeToLive | None = None
     on_item_error: OnItemError = OnItemError.FAIL
     metadata: dict[str, Any] | None = None
-    run_timeout_s: Duration | None = None
+    run_timeout_s: RunTimeout | None = None
     max_attempts: Attempts | None = None
     # Part of the contract, but not built yet: refused by name, never ignored.
     adapter: str | None = None

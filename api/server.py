@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 STOP_S = 20
 """Requests that still run this long after the signal are cut off."""
 
+KEEP_ALIVE_S = 75
+"""Longer than clients and proxies keep an idle connection, so that they close it and never meet a closed one."""
+
 
 class Server(uvicorn.Server):
     """Serves one application until it is told to stop.
@@ -38,6 +41,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=STOP_S,
             )
         )

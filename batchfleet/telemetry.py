@@ -122,7 +122,6 @@ class Metrics:
             "device_idle_with_backlog_seconds", "Seconds in which the device idled while items were claimed."
         )
         self.bisects = self._counter("bisects", "Failed passes that were split to find the culprit.", "model")
-        self.oom_splits = self._counter("oom_splits", "Passes halved because memory ran out.", "model")
         self.window_items = Gauge(
             "batchfleet_window_items",
             "Items that workers hold claimed.",
@@ -237,7 +236,7 @@ def process_alive(pid: int) -> bool:
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
-        return Path("/proc/self").exists() is False
+        return not Path("/proc/self").exists()  # without /proc, the signal's word must do
     return not fields.rpartition(b")")[2].lstrip().startswith(b"Z")
 
 

@@ -41,6 +41,7 @@ def _one_at_a_time(engine: sa.Engine) -> Iterator[None]:
         lock = WriteLock(lock_file(database_file(engine.url.render_as_string(hide_password=False))))
         try:
             with lock.held():
+                _use_wal(engine)
                 yield
         finally:
             lock.close()
@@ -49,3 +50,9 @@ def _one_at_a_time(engine: sa.Engine) -> Iterator[None]:
     with engine.connect() as session:
         session.execute(sa.select(sa.func.pg_advisory_lock(_POSTGRES_LOCK)))
         yield
+
+
+def _use_wal(engine: sa.Engine) -> None:
+    """Switches the file to its write-ahead log, once: two processes doing so at their first use would collide."""
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode = WAL")

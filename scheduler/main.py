@@ -5,6 +5,7 @@ import logging
 from batchfleet.broker.connect import connect_broker, connect_ring
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
+from batchfleet.logs import Action
 from batchfleet.settings import Settings
 from batchfleet.telemetry import setup_logging, setup_metrics
 from scheduler.expire import Expirer
@@ -39,7 +40,7 @@ def main() -> int:
         )
         thread = ServiceThread("sweep", sweep.run)
         thread.start()
-        logger.info("scheduler is ready", extra={"action": "ready"})
+        logger.info("scheduler is ready", extra={"action": Action.PROCESS_READY})
         stop.wait()
         thread.stop()
         thread.join(_STOP_S)

@@ -14,6 +14,7 @@ from batchfleet.broker.port import HintBroker
 from batchfleet.clock import Monotonic
 from batchfleet.errors import BrokerUnavailableError
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from batchfleet.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Relay:
             self._broker.publish(hints)
         except BrokerUnavailableError as error:
             self._metrics.announcements_failed.inc(len(announced))
-            logger.warning("the broker is away: %s", error, extra={"action": "announce_failed"})
+            logger.warning("the broker is away: %s", error, extra={"action": Action.BROKER_UNAVAILABLE})
         else:
             self._metrics.relayed_jobs.inc(len(announced))
         return len(announced)

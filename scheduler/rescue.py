@@ -12,6 +12,7 @@ from batchfleet.broker.port import Ring
 from batchfleet.clock import Monotonic
 from batchfleet.jobs.job import RescueOutcome
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from batchfleet.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Rescuer:
         logger.warning(
             "jobs rescued",
             extra={
-                "action": "jobs_rescued",
+                "action": Action.RESCUED,
                 "requeued": len(outcome.requeued),
                 "ended": len(outcome.ended),
                 "dead_boots": list(outcome.dead_boots),

@@ -13,6 +13,7 @@ from typing import Final
 from batchfleet.clock import Monotonic
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from scheduler.expire import Expirer
 from scheduler.relay import Relay
 from scheduler.rescue import Contact, Rescuer
@@ -74,7 +75,7 @@ class Sweep:
                 _drain(self._rescue)
         except StoreUnavailableError as error:
             self._contact.failed()
-            logger.warning("the database is away: %s", error, extra={"action": "store_away"})
+            logger.warning("the database is away: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
             return False
         return True
 

@@ -12,6 +12,7 @@ from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import BootId, WorkerState
 from batchfleet.jobs.store import JobStore
 from batchfleet.lifecycle import ServiceThread
+from batchfleet.logs import Action
 from workers.active import ActiveJobs
 from workers.assemble import Assembler
 from workers.lease import SharedLease
@@ -67,10 +68,10 @@ class Drain:
             # Before the pass on the device ends: others may begin with these now.
             self.settler.hand_back(waiting)
         except StoreUnavailableError:
-            logger.warning("cannot hand back, the database is away", extra={"action": "hand_back_failed"})
+            logger.warning("cannot hand back, the database is away", extra={"action": Action.STORE_UNAVAILABLE})
         executed = self.stages.execute.join(_left(until))
         if not executed:
-            logger.warning("the last pass outlasts the drain", extra={"action": "drain_overrun"})
+            logger.warning("the last pass outlasts the drain", extra={"action": Action.DRAIN_OVERRUN})
         self.stages.settle.stop()
         if not self.stages.settle.join(max(1.0, _left(until))):
             self.settler.give_up()
@@ -84,10 +85,10 @@ class Drain:
             self.settler.hand_back(left)
             self.store.retire(self.boot)
         except StoreUnavailableError as error:
-            logger.warning("cannot retire: %s", error, extra={"action": "retire_failed"})
+            logger.warning("cannot retire: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
             return False
         self.shared.retire()
-        logger.info("drained", extra={"action": "drained", "handed_back": len(left)})
+        logger.info("drained", extra={"action": Action.DRAINED, "handed_back": len(left)})
         return True
 
 

@@ -17,6 +17,7 @@ from batchfleet.inference.executor import Outcome, PassItem
 from batchfleet.inference.isolate import IsolatedRun, SickDeviceError, run_isolated
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.jobs.job import BootId, JobId, new_job_id
+from batchfleet.logs import Action
 from batchfleet.telemetry import Metrics
 from workers.active import ActiveJob, ActiveJobs
 from workers.assemble import Assembler
@@ -95,7 +96,9 @@ class Device:
             done = run_isolated(model.executor, items, before_pass)
         except SickDeviceError as error:
             self._journal.end_pass()
-            logger.critical("the device is sick: %s", error, extra={"action": "device_sick", "model": str(model.ref)})
+            logger.critical(
+                "the device is sick: %s", error, extra={"action": Action.DEVICE_SICK, "model": str(model.ref)}
+            )
             self._report(batch, jobs, model, error.outcomes)
             self._on_sick()
             return False

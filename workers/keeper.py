@@ -20,6 +20,7 @@ from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import BootId
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from workers.journal import read_journal
 from workers.lease import SharedLease
 
@@ -80,7 +81,7 @@ def fork_keeper(terms: KeeperTerms, shared: SharedLease) -> Keeper:
         keep(terms, shared, reading, SqlStore(terms.database_url))
         code = 0
     except BaseException:
-        logger.exception("the lease keeper failed", extra={"action": "keeper_failed"})
+        logger.exception("the lease keeper failed", extra={"action": Action.KEEPER_FAILED})
     finally:
         # Never return into the worker's code: this process is a copy of it.
         sys.stderr.flush()
@@ -119,7 +120,7 @@ def bury(terms: KeeperTerms, store: JobStore) -> None:
         logger.warning(
             "the worker died; its jobs are queued again",
             extra={
-                "action": "boot_buried",
+                "action": Action.BOOT_BURIED,
                 "boot": terms.boot,
                 "suspects": len(in_pass),
                 "requeued": len(outcome.requeued),
@@ -144,7 +145,7 @@ def _beat(terms: KeeperTerms, shared: SharedLease, store: JobStore) -> float:
     try:
         alive = store.heartbeat(terms.boot, shared.state)
     except StoreUnavailableError as error:
-        logger.warning("heartbeat failed: %s", error, extra={"action": "heartbeat_failed", "boot": terms.boot})
+        logger.warning("heartbeat failed: %s", error, extra={"action": Action.HEARTBEAT_FAILED, "boot": terms.boot})
         return min(_RETRY_S, terms.heartbeat_s)
     if alive:
         shared.beat(sent)

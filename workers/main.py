@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchfleet.inference.select import choose_variant
-
 from batchfleet.broker.connect import connect_broker, connect_ring
 from batchfleet.broker.port import HintBroker, Ring
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.inference.registry import LoadedModel, load_executor
+from batchfleet.inference.select import choose_variant
 from batchfleet.jobs.job import JobId, WorkerLease, WorkerState
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
 from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
+from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRepository
 from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import Settings, folder_of
@@ -67,7 +67,7 @@ def run_worker(settings: Settings, terms: KeeperTerms, shared: SharedLease, keep
         try:
             journal = Journal(terms.journal)
         except JournalInUseError as error:
-            logger.critical("%s", error, extra={"action": "name_in_use", "worker": worker_name(settings)})
+            logger.critical("%s", error, extra={"action": Action.NAME_IN_USE, "worker": worker_name(settings)})
             shared.retire()
             keeper.release()
             return EXIT_CONFIG
@@ -107,11 +107,13 @@ def _serve(
     drain = _assemble_worker(settings, terms, shared, journal, parts, serving, outcome)
     drain.stages.start()
     shared.state = WorkerState.READY
-    logger.info("worker is ready", extra={"action": "ready", "boot": terms.boot, "models": list(serving.names())})
+    logger.info(
+        "worker is ready", extra={"action": Action.PROCESS_READY, "boot": terms.boot, "models": list(serving.names())}
+    )
     while not stop.wait(_WATCH_S):
         if shared.lost:
             # Declared dead: everything held is somebody else's by now. Only a fresh boot may go on.
-            logger.error("the lease is lost", extra={"action": "lease_lost", "boot": terms.boot})
+            logger.error("the lease is lost", extra={"action": Action.LEASE_LOST, "boot": terms.boot})
             outcome.fail()
     drain.run()
     serving.close()
@@ -158,7 +160,7 @@ def _begin_boot(
         except StoreUnavailableError as error:
             if time.monotonic() > tries_until:
                 raise
-            logger.warning("waiting for the database: %s", error, extra={"action": "store_away"})
+            logger.warning("waiting for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
             stop.wait(1.0)
         else:
             journal.begin_boot(terms.boot)
@@ -239,5 +241,5 @@ class _Loader:
                 state_file=self._settings.state_dir / "variants.json",
             )
             name = selection.chosen
-            logger.info("%s", selection.reason, extra={"action": "variant_chosen", "model": str(files.ref)})
+            logger.info("%s", selection.reason, extra={"action": Action.VARIANT_CHOSEN, "model": str(files.ref)})
         return load_executor(files, name, threads=self._settings.worker_threads)

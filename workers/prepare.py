@@ -15,6 +15,7 @@ from batchfleet.errors import InvalidRequestError, ModelError, ModelNotFoundErro
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.inference.task import ItemFault, PreparedItem
 from batchfleet.jobs.job import JobError, JobErrorCode
+from batchfleet.logs import Action
 from batchfleet.models.repository import ModelRef
 from workers.active import ActiveJob
 from workers.messages import ItemsFailed, JobFailed, SettleMessage
@@ -86,7 +87,7 @@ class Preparer:
         except ModelNotFoundError as error:
             self._fail_all(jobs, JobErrorCode.MODEL_NOT_FOUND, str(error))
         except (ModelError, PassFailedError, OSError) as error:
-            logger.exception("a model cannot be loaded", extra={"action": "model_failed", "model": str(ref)})
+            logger.exception("a model cannot be loaded", extra={"action": Action.MODEL_UNUSABLE, "model": str(ref)})
             self._fail_all(jobs, JobErrorCode.MODEL_LOAD_FAILED, f"{ref} cannot be loaded: {error}")
         else:
             self._prepare_jobs(model, jobs)
@@ -98,7 +99,7 @@ class Preparer:
         try:
             prepared = model.task.prepare(inputs, parameters)
         except Exception as error:  # task code is anybody's: what it raises must not end the worker
-            logger.exception("prepare failed", extra={"action": "prepare_failed", "model": str(model.ref)})
+            logger.exception("prepare failed", extra={"action": Action.PREPARE_FAILED, "model": str(model.ref)})
             if len(decoded) > 1:
                 # One job's input broke the call: alone, each pays for itself.
                 for one in decoded:

@@ -19,6 +19,7 @@ from batchfleet.clock import Monotonic
 from batchfleet.errors import BrokerUnavailableError, StoreUnavailableError
 from batchfleet.jobs.job import LANES, BootId, ClaimedJob, JobId, Lane
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob, ActiveJobs
 from workers.lease import MayWork
@@ -109,7 +110,7 @@ class Receiver:
             try:
                 self._step(stopping)
             except StoreUnavailableError as error:
-                logger.warning("claims wait for the database: %s", error, extra={"action": "claim_waits"})
+                logger.warning("claims wait for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
                 stopping.wait(1.0)
 
     def _step(self, stopping: threading.Event) -> None:
@@ -124,7 +125,7 @@ class Receiver:
         try:
             hints = self._pull(room, stopping)
         except BrokerUnavailableError as error:
-            logger.warning("no hints, the broker is away: %s", error, extra={"action": "pull_failed"})
+            logger.warning("no hints, the broker is away: %s", error, extra={"action": Action.BROKER_UNAVAILABLE})
             self._claim_directly_at = min(self._claim_directly_at, self._clock())
             stopping.wait(_BROKER_AWAY_S)
             hints = []

@@ -15,6 +15,7 @@ from batchfleet.batching.window import PassGroup
 from batchfleet.errors import ModelError, ModelNotFoundError, PassFailedError
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.jobs.job import JobId
+from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Serving:
             try:
                 self.get(self._repository.resolve(name))
             except (ModelError, ModelNotFoundError, PassFailedError):
-                logger.exception("a model cannot be served", extra={"action": "model_failed", "model": name})
+                logger.exception("a model cannot be served", extra={"action": Action.MODEL_UNUSABLE, "model": name})
 
     def get(self, ref: ModelRef) -> LoadedModel:
         """Returns a model, loading and warming it up if need be.
@@ -123,7 +124,7 @@ class Serving:
         logger.info(
             "model is warm",
             extra={
-                "action": "model_loaded",
+                "action": Action.MODEL_LOADED,
                 "model": str(ref),
                 "variant": model.variant.name,
                 "provider": model.provider,

@@ -23,6 +23,7 @@ from batchfleet.jobs.job import BootId, HandBack, JobError, JobErrorCode, JobId,
 from batchfleet.jobs.retry import after_error
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 from batchfleet.results.blobs import BlobStore, result_key
 from batchfleet.results.codec import encode_tensors
 from batchfleet.telemetry import Metrics, Stopwatch
@@ -217,7 +218,7 @@ class Settler:
             try:
                 return self._store.settle(self._boot, rows, block)
             except StoreUnavailableError as error:
-                logger.warning("settle waits for the database: %s", error, extra={"action": "settle_waits"})
+                logger.warning("settle waits for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
                 if self._gave_up.wait(wait_s):
                     return SettleOutcome()
                 wait_s = min(2 * wait_s, _RETRY_S[1])

@@ -91,6 +91,7 @@ class JobRoutes:
     async def cancel(self, request: AnyRequest) -> Response[bytes]:
         """Cancels a job; one that has ended stays as it is."""
         read_query(request.scope)
+        bodies.check_origin(request)
         job_id = path_id(request)
         cancelled = await self._services.submitter.cancel(job_id, tenant=DEFAULT_TENANT)
         if cancelled is None:

@@ -57,7 +57,7 @@ class KombuBroker:
         self._writer = EnvelopeWriter()
         self._waker = Waker()
         self._channel: Any = None
-        self._connection: Any = None
+        self._transport: Any = None
         self._link = RedisLink(self._open, deadline_s=self._step_s)
         self._control = RedisLink(self._open, deadline_s=self._step_s)
         self._client_id: tuple[int, int] | None = None
@@ -100,9 +100,9 @@ class KombuBroker:
         """Gives up connections."""
         self._link.drop()
         self._control.drop()
-        if self._connection is not None:
-            self._connection.release()
-            self._connection = self._channel = None
+        if self._channel is not None:
+            self._transport.close_connection(self._transport)
+            self._channel = None
         self._waker.close()
 
     # -- putting ------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ class KombuBroker:
         woke = self._waker.wait(wait_s + _GRACE_S, self._link.socket())
         if woke is Woke.TIMEOUT:
             raise TimeoutError("a blocked connection has gone silent")
-        if woke is Woke.CALLED:
-            self._unblock(client_id)
+        if woke is Woke.CALLED and not self._unblock(client_id):
+            return None, True
         return self._link.read(), woke is Woke.CALLED
 
     def _own_id(self) -> int:
@@ -178,12 +178,19 @@ class KombuBroker:
             self._client_id = (self._link.generation, number)
         return self._client_id[1]
 
-    def _unblock(self, client_id: int) -> None:
+    def _unblock(self, client_id: int) -> bool:
         """Ends our BLMPOP from a second connection, so that no message is taken for a reader that left.
 
-        The reply to the BLMPOP comes in any case: empty, or with messages that had been on their way.
+        The reply to the BLMPOP then comes in any case: empty, or with messages that had been on their way.
+        Where that cannot be asked (broker hangs, command forbidden), the blocked connection is given up, and with
+        it whatever the server may just be sending: the relay repeats it.
         """
-        raise_errors(self._control.execute(("CLIENT", "UNBLOCK", client_id)))
+        try:
+            raise_errors(self._control.execute(("CLIENT", "UNBLOCK", client_id)))
+        except LinkFailure:
+            self._link.drop()
+            return False
+        return True
 
     def _read(self, messages: Sequence[bytes]) -> list[Hint]:
         hints: list[Hint] = []
@@ -231,22 +238,24 @@ class KombuBroker:
 
     def _open(self) -> Any:
         if self._channel is None:
-            self._connection, self._channel = _open_channel(self._url, self._step_s)
+            self._transport, self._channel = _open_channel(self._url, self._step_s)
         return self._channel.client.connection_pool.get_connection()
 
 
 def _open_channel(url: str, timeout_s: float) -> tuple[Any, Any]:
-    """Returns kombu's connection and channel; kombu asks the server once (PING) to make them."""
+    """Returns kombu's transport and a channel of it; kombu asks the server once (PING) to make them.
+
+    The transport is asked itself: `Connection.channel` would sleep two seconds before a second try.
+    """
     options = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "socket_keepalive": True,
         "health_check_interval": 0,  # every wait of ours has its own end
-        "max_retries": 0,
     }
-    connection: Any = Connection(url, transport_options=options)  # type: ignore[no-untyped-call]
+    transport: Any = Connection(url, transport_options=options).transport  # type: ignore[no-untyped-call]
     try:
-        return connection, connection.channel()
+        return transport, transport.create_channel(transport.establish_connection())
     except BaseException:
-        connection.release()
+        transport.close_connection(transport)
         raise

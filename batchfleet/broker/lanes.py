@@ -19,7 +19,7 @@ LANE_WEIGHTS: Final[Mapping[Lane, int]] = {Lane.ONLINE: 16, Lane.STANDARD: 4, La
 KEPT_ROOM: Final[Mapping[Lane, float]] = {Lane.ONLINE: 0.125, Lane.STANDARD: 0.125}
 """Part of the window that less urgent lanes leave free for a lane."""
 
-MOST_LAG: Final = 64.0
+MOST_LAG: Final = 256.0
 """How far a lane's clock may fall behind: old debts of a lane that had no room are not paid in one go."""
 MOST_FLOW_LAG: Final = 1024.0
 """The same for the flows of one lane, in jobs."""
@@ -77,20 +77,20 @@ class PullLedger:
     def record(self, step: PullStep, pulled: Mapping[Flow, int]) -> "PullLedger":
         """Returns the ledger after a step brought these jobs (ids, by flow).
 
-        A flow or lane that was asked and had nothing waits at the front but saves up no claim: its clock is set
-        to that of the one furthest behind among those that had work.
+        A flow or lane that had nothing saves up no claim: its clock is moved on to that of the one furthest behind
+        among the others. One that the step may not have reached, since it was full before, keeps its place.
         """
         lanes, flows = dict(self.lanes), dict(self.flows)
         for flow in step.flows:
             jobs = pulled.get(flow, 0)
             flows[flow] = flows.get(flow, 0.0) + jobs
             lanes[flow.lane] = lanes.get(flow.lane, 0.0) + jobs / LANE_WEIGHTS[flow.lane]
-        asked = {flow.lane for flow in step.flows}
+        empty = _found_empty(step, pulled)
         served = {flow.lane for flow, jobs in pulled.items() if jobs}
-        _catch_up(lanes, asked - served, MOST_LAG)
-        for lane in asked:
+        _catch_up(lanes, {flow.lane for flow in empty} - served, MOST_LAG)
+        for lane in {flow.lane for flow in step.flows}:
             same = {flow: clock for flow, clock in flows.items() if flow.lane is lane}
-            _catch_up(same, {flow for flow in step.flows if flow.lane is lane and not pulled.get(flow)}, MOST_FLOW_LAG)
+            _catch_up(same, empty & same.keys(), MOST_FLOW_LAG)
             flows.update(same)
         return PullLedger(lanes, flows)
 
@@ -100,6 +100,13 @@ class PullLedger:
 
     def _lane_key(self, lane: Lane) -> tuple[float, int]:
         return self.lanes.get(lane, 0.0), LANES.index(lane)
+
+
+def _found_empty(step: PullStep, pulled: Mapping[Flow, int]) -> set[Flow]:
+    """Returns the flows that are known to hold nothing: those before the last one that gave something."""
+    served = [index for index, flow in enumerate(step.flows) if pulled.get(flow)]
+    reached = step.flows[: served[-1]] if served else step.flows
+    return {flow for flow in reached if not pulled.get(flow)}
 
 
 def _catch_up(clocks: dict[_Key, float], idle: set[_Key], most_lag: float) -> None:

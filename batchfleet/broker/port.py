@@ -34,7 +34,7 @@ class HintBroker(Protocol):
         Args:
             flows: In the order in which they are to be emptied.
             max_hints: At most this many.
-            wait_s: How long to wait for a first hint if there is none; 0 not at all.
+            wait_s: How long to wait for a first hint if there is none; 0 not at all. Without flows it is a pause.
 
         Raises:
             BrokerUnavailableError: If the broker cannot be reached. The next call connects again.
@@ -50,7 +50,11 @@ class HintBroker(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """Makes a waiting `pull` (or the next one) return early, empty; callable from any thread."""
+        """Makes a waiting `pull` (or else the next one that would wait) return at once; callable from any thread.
+
+        It does not go through the broker, so it works while the broker hangs. No hint gets lost by it: what the
+        pull has in its hands it returns.
+        """
         ...
 
     def close(self) -> None:

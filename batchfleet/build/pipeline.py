@@ -16,7 +16,7 @@ import onnx
 import batchfleet
 from batchfleet.build.encoder_graph import OUTPUT, write_encoder
 from batchfleet.build.profile import measure_latency
-from batchfleet.build.verify import held_out_texts, measure_accuracy, reference_outputs, require_floor
+from batchfleet.build.verify import held_out_texts, measure_accuracy, outputs_alone, require_floor
 from batchfleet.build.weights import Encoder, read_encoder
 from batchfleet.errors import ModelError
 from batchfleet.inference.machine import Cpu, read_cpu
@@ -134,7 +134,7 @@ def _measure(
     with closing(reference.executor):
         inputs = [*reference.task.sample_inputs(), *extra]
         progress(f"running the float reference on {len(inputs)} texts")
-        expected = reference_outputs(reference, inputs)
+        expected = outputs_alone(reference, inputs)
     for variant in files.config.variants:
         refusal = load_runtime(variant.runtime).refusal(variant)
         if refusal is not None:
@@ -142,7 +142,8 @@ def _measure(
             continue
         model = load_executor(files, variant.name)
         with closing(model.executor):
-            accuracy = measure_accuracy(model, inputs, expected)
+            alone = expected if variant.name == REFERENCE else outputs_alone(model, inputs)
+            accuracy = measure_accuracy(model, inputs, alone, expected)
             require_floor(accuracy, variant.precision)
             progress(f"{variant.name}: cosine {accuracy.mean_cosine:.5f}, worst {accuracy.min_cosine:.5f}")
             accuracies.append(accuracy)

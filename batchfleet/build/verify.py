@@ -31,30 +31,32 @@ def held_out_texts() -> Iterator[str]:
         yield body[: _TOPIC_LENGTHS[index % len(_TOPIC_LENGTHS)]] or name
 
 
-def reference_outputs(reference: LoadedModel, inputs: Sequence[object]) -> list[Output]:
-    """Returns the float reference's outputs, each item alone.
+def outputs_alone(model: LoadedModel, inputs: Sequence[object]) -> list[Output]:
+    """Returns a variant's outputs, each item in a pass of its own; inputs that cannot be prepared are left out.
 
     Raises:
         PassFailedError: If a pass fails.
     """
-    return run_batches(reference.executor, one_by_one(_items(reference, inputs)))[0]
+    return run_batches(model.executor, one_by_one(_items(model, inputs)))[0]
 
 
-def measure_accuracy(model: LoadedModel, inputs: Sequence[object], reference: Sequence[Output]) -> Accuracy:
-    """Compares a variant with the reference's outputs, and with itself in company.
+def measure_accuracy(
+    model: LoadedModel, inputs: Sequence[object], alone: Sequence[Output], reference: Sequence[Output]
+) -> Accuracy:
+    """Compares a variant with the reference, and with itself in company.
 
     Args:
         model: The variant.
-        inputs: What both ran; inputs that cannot be prepared are left out by both.
-        reference: `reference_outputs` of the same inputs.
+        inputs: What both ran.
+        alone: `outputs_alone` of the variant.
+        reference: `outputs_alone` of the float reference.
 
     Raises:
         PassFailedError: If a pass fails.
     """
     items = _items(model, inputs)
-    alone, _ = run_batches(model.executor, one_by_one(items))
     # Unsorted on purpose: an item's neighbours are longer and shorter, which is where padding could leak in.
-    together, _ = run_batches(model.executor, as_they_come(items, model.limits))
+    together, _ = run_batches(model.executor, as_they_come(items, model.executor.shapes))
     exact = agreement(alone, reference)
     return Accuracy(
         variant=model.variant.name,

@@ -103,13 +103,16 @@ class _Run:
         failing = self._until_ready(Readiness(self._stack.url, store.workers, workers=workers))
         store.close()
         if failing is not None:
-            self._say(f"{failing} keeps failing, giving up; its log is above")
+            self._say(f"{failing} keeps failing, giving up; its log is {self._log_of(failing)}")
             self._supervisor.stop()
             return Exit.NOT_READY
         if self._supervisor.stops_asked == 0:
             self._announce(needs_worker)
             self._watch()
         return self._stop()
+
+    def _log_of(self, name: str) -> str:
+        return str(self._stack.spec.data_dir / "valkey" / "valkey.log") if name == "valkey" else "above"
 
     def _until_ready(self, readiness: Readiness) -> str | None:
         """Waits until the fleet is ready or asked to stop; returns who fails too often to wait on."""

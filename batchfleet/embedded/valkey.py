@@ -67,9 +67,13 @@ def prepare(folder: Path) -> EmbeddedValkey | None:
         port, password = free_port("127.0.0.1"), secrets.token_urlsafe(24)
         listen = f"bind 127.0.0.1\nport {port}\nrequirepass {password}\n"
         url = f"redis://:{password}@127.0.0.1:{port}/0"
+    log = folder / "valkey.log"
+    log.unlink(missing_ok=True)
     config = folder / "valkey.conf"
     config.touch(mode=0o600)
-    config.write_text(f'{listen}dir "{folder}"\nsave ""\nappendonly no\nloglevel warning\n', encoding="utf-8")
+    # A log of its own: what it says at every start (about memory for saving) means nothing without persistence.
+    rest = f'dir "{folder}"\nsave ""\nappendonly no\nlogfile "{log}"\nloglevel warning\n'
+    config.write_text(listen + rest, encoding="utf-8")
     return EmbeddedValkey(binary, config, url)
 
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from batchfleet.errors import PassFailedError
 from batchfleet.inference.executor import Executor, PassItem
-from batchfleet.inference.shapes import most_rows
+from batchfleet.inference.shapes import ShapePolicy
 from batchfleet.inference.task import ItemFault, Output, PreparedItem
-from batchfleet.models.config import Limits
 
 Batches: TypeAlias = tuple[tuple[PassItem, ...], ...]
 
@@ -36,22 +35,22 @@ def one_by_one(items: Sequence[PassItem]) -> Batches:
     return tuple((item,) for item in items)
 
 
-def as_they_come(items: Iterable[PassItem], limits: Limits) -> Batches:
+def as_they_come(items: Iterable[PassItem], shapes: ShapePolicy) -> Batches:
     """Cuts items into batches within the limits, in the order given."""
     batches: list[tuple[PassItem, ...]] = []
     batch: list[PassItem] = []
     for item in items:
         longest = max(entry.item.length for entry in (*batch, item))
-        if batch and len(batch) >= most_rows(limits, longest):
+        if batch and len(batch) >= shapes.most_rows(longest):
             batches.append(tuple(batch))
             batch = []
         batch.append(item)
     return (*batches, tuple(batch)) if batch else tuple(batches)
 
 
-def by_length(items: Iterable[PassItem], limits: Limits) -> Batches:
+def by_length(items: Iterable[PassItem], shapes: ShapePolicy) -> Batches:
     """Cuts items into batches within the limits, longest first, so that little is padded."""
-    return as_they_come(sorted(items, key=lambda item: -item.item.length), limits)
+    return as_they_come(sorted(items, key=lambda item: -item.item.length), shapes)
 
 
 def pass_items(prepared: Iterable[PreparedItem | ItemFault], parameters: object) -> list[PassItem]:

@@ -186,6 +186,15 @@ def _check_provider(session: Any, variant: Variant) -> None:
     """Raises unless the graph really runs where it was asked to: onnxruntime falls back without an error."""
     wanted = _EP_NAMES[variant.provider]
     got = session.get_providers()
-    nodes = {part.ep_name: len(part.get_nodes()) for part in session.get_provider_graph_assignment_info()}
-    if not got or got[0] != wanted or not nodes.get(wanted):
-        raise RuntimeUnavailableError(f"asked for {wanted}, got {', '.join(got)} (nodes: {nodes})")
+    if not got or got[0] != wanted:
+        raise RuntimeUnavailableError(f"asked for {wanted}, got {', '.join(got)}")
+    nodes = _assigned_nodes(session)
+    if nodes and not nodes.get(wanted):
+        raise RuntimeUnavailableError(f"{wanted} took no node of the graph: {nodes}")
+
+
+def _assigned_nodes(session: Any) -> dict[str, int]:
+    """Returns how many nodes each provider took; empty where onnxruntime is too old to say."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return {}
+    return {part.ep_name: len(part.get_nodes()) for part in session.get_provider_graph_assignment_info()}

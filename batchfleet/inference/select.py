@@ -163,7 +163,7 @@ def _sample_outputs(model: LoadedModel) -> Sequence[Output]:
     parameters = model.task.default_parameters()
     inputs = model.task.sample_inputs()[::_CHECKED_EVERY]
     items = pass_items(model.task.prepare(inputs, [parameters] * len(inputs)), parameters)
-    return run_batches(model.executor, by_length(items, model.limits))[0]
+    return run_batches(model.executor, by_length(items, model.executor.shapes))[0]
 
 
 def _fastest(candidates: _Candidates, seconds: float, clock: Monotonic) -> Selection:
@@ -192,7 +192,7 @@ def _time_round(model: LoadedModel) -> float:
     normal = NormalDist(float(np.log(_MEDIAN_TOKENS)), _SPREAD)
     lengths = [float(np.exp(normal.inv_cdf((index + 0.5) / _ITEMS))) for index in range(_ITEMS)]
     prepared = [model.task.sample(max(1, min(longest, round(length)))) for length in lengths]
-    return run_batches(model.executor, by_length(pass_items(prepared, parameters), model.limits))[1]
+    return run_batches(model.executor, by_length(pass_items(prepared, parameters), model.executor.shapes))[1]
 
 
 def _reason(speeds: Sequence[Speed]) -> str:
@@ -204,7 +204,8 @@ def _reason(speeds: Sequence[Speed]) -> str:
 def _state_key(files: ModelFiles, cpu: Cpu, threads: int, providers: Sequence[str]) -> str:
     runtimes = {variant.runtime for variant in files.config.variants}
     versions = ",".join(f"{name}-{load_runtime(name).version}" for name in sorted(runtimes))
-    return "|".join((files.digest, cpu.model, versions, f"threads={threads}", f"providers={','.join(sorted(providers))}"))
+    allowed = ",".join(sorted(providers)) or "all"
+    return "|".join((files.digest, cpu.model, versions, f"threads={threads}", f"providers={allowed}"))
 
 
 def _still_possible(files: ModelFiles, selection: Selection) -> bool:

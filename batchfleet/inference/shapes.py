@@ -44,6 +44,13 @@ class ShapePolicy(Protocol):
         """The padded lengths that exist, ascending, or None where any length does (for bucketing)."""
         ...
 
+    def most_rows(self, longest: int) -> int:
+        """Returns how many items, the longest of `longest` tokens, one pass may hold as it will be padded.
+
+        At least one: an item over the token budget runs alone.
+        """
+        ...
+
     def shape(self, count: int, longest: int) -> PassShape:
         """Returns the shape for `count` items whose longest has `longest` tokens.
 
@@ -68,20 +75,24 @@ class ExactShapes:
         """None: any length exists."""
         return
 
+    def most_rows(self, longest: int) -> int:
+        """Returns how many items of up to `longest` tokens one pass may hold."""
+        return _most_rows(self._limits, longest)
+
     def shape(self, count: int, longest: int) -> PassShape:
         """Returns exactly `count` x `longest`.
 
         Raises:
             ValueError: If the model's limits do not admit such a batch.
         """
-        check_batch(self._limits, count, longest)
+        _check(self, self._limits, count, longest)
         return PassShape(count, longest)
 
     def warm_shapes(self) -> tuple[PassShape, ...]:
         """Returns one row and a full batch at each of `WARM_LENGTHS` up to the longest item."""
         longest = self._limits.max_item_tokens
         lengths = [length for length in WARM_LENGTHS if length < longest] + [longest]
-        shapes = {PassShape(rows, n) for n in lengths for rows in (1, most_rows(self._limits, n))}
+        shapes = {PassShape(rows, n) for n in lengths for rows in (1, self.most_rows(n))}
         return tuple(sorted(shapes, key=lambda shape: (shape.tokens, shape.length)))
 
 
@@ -92,15 +103,16 @@ class FixedShapes:
         self._limits = limits
         longest = limits.max_item_tokens
         self._lengths = (*(bucket for bucket in BUCKETS if bucket < longest), longest)
-        self._rows = {
-            length: _row_ladder(most_rows(limits, shortest + 1))
-            for shortest, length in zip((0, *self._lengths), self._lengths, strict=False)
-        }
+        self._rows = {length: _row_ladder(_most_rows(limits, length)) for length in self._lengths}
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The buckets up to the longest item, ascending."""
         return self._lengths
+
+    def most_rows(self, longest: int) -> int:
+        """Returns how many items of up to `longest` tokens one pass may hold, each padded to its bucket."""
+        return _most_rows(self._limits, self._bucket(longest))
 
     def shape(self, count: int, longest: int) -> PassShape:
         """Returns the smallest shape of the set that holds the batch.
@@ -108,8 +120,8 @@ class FixedShapes:
         Raises:
             ValueError: If the model's limits do not admit such a batch.
         """
-        check_batch(self._limits, count, longest)
-        length = self._lengths[bisect_left(self._lengths, longest)]
+        _check(self, self._limits, count, longest)
+        length = self._bucket(longest)
         ladder = self._rows[length]
         return PassShape(ladder[bisect_left(ladder, count)], length)
 
@@ -118,21 +130,18 @@ class FixedShapes:
         shapes = [PassShape(rows, length) for length, ladder in self._rows.items() for rows in ladder]
         return tuple(sorted(shapes, key=lambda shape: (shape.tokens, shape.length)))
 
+    def _bucket(self, longest: int) -> int:
+        return self._lengths[min(bisect_left(self._lengths, longest), len(self._lengths) - 1)]
 
-def most_rows(limits: Limits, length: int) -> int:
-    """Returns how many items of `length` tokens one pass may hold: at least one, alone over budget or not."""
+
+def _most_rows(limits: Limits, length: int) -> int:
     return max(1, min(limits.max_batch_items, limits.max_batch_tokens // length))
 
 
-def check_batch(limits: Limits, count: int, longest: int) -> None:
-    """Refuses a batch over the limits.
-
-    Raises:
-        ValueError: If `count` items of up to `longest` tokens may not share a pass.
-    """
+def _check(policy: ShapePolicy, limits: Limits, count: int, longest: int) -> None:
     if not 1 <= longest <= limits.max_item_tokens:
         raise ValueError(f"an item of {longest} tokens is outside 1 to {limits.max_item_tokens}")
-    if not 1 <= count <= most_rows(limits, longest):
+    if not 1 <= count <= policy.most_rows(longest):
         raise ValueError(f"{count} items of up to {longest} tokens are over the model's limits for one pass")
 
 

@@ -10,58 +10,40 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from batchfleet.clock import Wall, wall
-from batchfleet.jobs.announce import ANNOUNCER_S, announce_backoff_s
-from batchfleet.jobs.fairness import Candidate, fair_order
+from batchfleet.jobs.announce import announce_backoff_s
+from batchfleet.jobs.fairness import fair_order
 from batchfleet.jobs.job import (
     Announcement,
     BootId,
     ClaimedJob,
     DueWork,
     HandBack,
-    JobError,
     JobFilter,
     JobId,
     JobRecord,
+    Lane,
     NewJob,
     QueueDepth,
     RescueOutcome,
     Settlement,
     SettleOutcome,
-    StoredResult,
     Submitted,
     WorkerLease,
     WorkerState,
 )
-from batchfleet.jobs.retry import is_dead_letter
+from batchfleet.jobs.memory_row import (
+    MemoryRow,
+    candidates,
+    claim,
+    judge,
+    matches,
+    new_row,
+    requeue,
+    running_job,
+    settle,
+)
 from batchfleet.jobs.states import JobState
-from batchfleet.jobs.text import storable
-from batchfleet.jobs.verdict import RunningJob, Verdict, after_death, after_timeout, check_settlements
-
-
-@dataclass(slots=True)
-class _Row:
-    """A job and all that is known of it."""
-
-    asked: NewJob
-    record: JobRecord
-    announce_at: float
-    announce_count: int = 0
-    suspect: bool = False
-    owner: BootId | None = None
-    deadline_at: float = 0.0
-
-    @property
-    def state(self) -> JobState:
-        return self.record.state
-
-    def change(self, **changes: object) -> None:
-        self.record = replace(self.record, **changes)  # type: ignore[arg-type]
-
-    def startable(self, now: float) -> bool:
-        return self.state is JobState.QUEUED and self.record.run_at <= now and not self.overdue(now)
-
-    def overdue(self, now: float) -> bool:
-        return self.record.expires_at is not None and self.record.expires_at <= now
+from batchfleet.jobs.verdict import Verdict, after_death, after_timeout, check_settlements
 
 
 @dataclass(slots=True)
@@ -82,7 +64,7 @@ class MemoryStore:
         self._clock = clock
         self._chance = chance
         self._lock = threading.RLock()
-        self._rows: dict[JobId, _Row] = {}
+        self._rows: dict[JobId, MemoryRow] = {}
         self._keys: dict[tuple[str, str], tuple[JobId, str]] = {}
         self._leases: dict[BootId, _Lease] = {}
 
@@ -101,7 +83,7 @@ class MemoryStore:
                 conflict = fingerprint != job.fingerprint
                 return Submitted(holder, self._rows[holder].state, created=False, conflict=conflict)
         if job.id not in self._rows:
-            self._rows[job.id] = _new_row(job, now)
+            self._rows[job.id] = new_row(job, now)
         return Submitted(job.id, self._rows[job.id].state)
 
     def look_up(
@@ -116,7 +98,7 @@ class MemoryStore:
         """Returns one page of jobs, newest first, without results."""
         with self._lock:
             newest = sorted((row.record for row in self._rows.values()), key=lambda record: record.id, reverse=True)
-        page = [replace(record, result=None) for record in newest if _matches(record, wanted)]
+        page = [replace(record, result=None) for record in newest if matches(record, wanted)]
         return page[: wanted.limit]
 
     def cancel(self, ids: Sequence[JobId], *, tenant: str | None = None) -> list[tuple[JobId, JobState, bool]]:
@@ -164,7 +146,7 @@ class MemoryStore:
                 return []
             now = self._clock()
             ready = [row for row in self._known(ids, None) if row.startable(now)]
-            return [_claim(row, boot, now) for row in ready]
+            return [claim(row, boot, now) for row in ready]
 
     def claim_ready(self, boot: BootId, models: Sequence[str], max_items: int) -> list[ClaimedJob]:
         """Takes queued, due jobs of these models in a fair order."""
@@ -172,7 +154,7 @@ class MemoryStore:
             now = self._clock()
             ready = [row for row in self._rows.values() if row.startable(now)]
             wanted = [row for row in ready if not models or row.asked.model in models]
-            chosen = fair_order(_candidates(wanted, now), max_items=max_items, phase=self._phase)
+            chosen = fair_order(candidates(wanted, now), max_items=max_items, phase=self._phase)
             return self.claim(boot, [candidate.id for candidate in chosen])
 
     def settle(self, boot: BootId, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
@@ -187,7 +169,7 @@ class MemoryStore:
                 if row is None:
                     stale.append(settlement.id)
                 else:
-                    _settle(row, settlement, block, now)
+                    settle(row, settlement, block, now)
                     applied.append((settlement.id, settlement.state))
         return SettleOutcome(tuple(applied), tuple(stale))
 
@@ -199,7 +181,7 @@ class MemoryStore:
             for handed in rows:
                 row = self._owned(boot, handed.id, handed.epoch)
                 if row is not None:
-                    _requeue(row, now, JobState.EXPIRED if row.overdue(now) else JobState.QUEUED)
+                    requeue(row, now, JobState.EXPIRED if row.overdue(now) else JobState.QUEUED)
                     changed.append(handed.id)
         return changed
 
@@ -223,12 +205,16 @@ class MemoryStore:
                 or any(row.owner not in self._leases or row.deadline_at < now for row in running),
             )
 
-    def announceable(self, limit: int) -> list[Announcement]:
+    def announceable(self, limit: int, *, skip: Sequence[tuple[str, Lane]] = ()) -> list[Announcement]:
         """Takes due jobs in a fair order and moves their `announce_at` on."""
         with self._lock:
             now = self._clock()
-            due = [row for row in self._rows.values() if row.startable(now) and row.announce_at <= now]
-            chosen = fair_order(_candidates(due, now), limit=limit, phase=self._phase)
+            due = [
+                row
+                for row in self._rows.values()
+                if row.startable(now) and row.announce_at <= now and (row.asked.model, row.asked.lane) not in skip
+            ]
+            chosen = fair_order(candidates(due, now), limit=limit, phase=self._phase)
             for job in chosen:
                 row = self._rows[job.id]
                 row.announce_at = now + announce_backoff_s(row.announce_count)
@@ -266,7 +252,7 @@ class MemoryStore:
             taken = [row for row in self._running_of(boot) if dead or row.deadline_at < now][:left]
             left -= len(taken)
             for row in taken:
-                job = _running_job(row)
+                job = running_job(row)
                 yield after_death(job, now) if dead else after_timeout(job, now, self._chance())
 
     def bury(self, boot: BootId, in_pass: Sequence[JobId]) -> RescueOutcome:
@@ -274,7 +260,7 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             suspects = frozenset(in_pass)
-            running = [_running_job(row) for row in self._running_of(boot)]
+            running = [running_job(row) for row in self._running_of(boot)]
             verdicts = [after_death(job, now, in_pass=job.id in suspects) for job in running]
             requeued, ended = self._apply(verdicts, now)
             return RescueOutcome(requeued, ended, (boot,) if self._retire(boot) else ())
@@ -312,16 +298,16 @@ class MemoryStore:
     def _phase(self) -> float:
         return 1.0 - self._chance()
 
-    def _known(self, ids: Iterable[JobId], tenant: str | None) -> list[_Row]:
+    def _known(self, ids: Iterable[JobId], tenant: str | None) -> list[MemoryRow]:
         rows = [self._rows[job_id] for job_id in dict.fromkeys(ids) if job_id in self._rows]
         return [row for row in rows if tenant is None or row.asked.tenant == tenant]
 
-    def _owned(self, boot: BootId, job_id: JobId, epoch: int) -> _Row | None:
+    def _owned(self, boot: BootId, job_id: JobId, epoch: int) -> MemoryRow | None:
         row = self._rows.get(job_id)
         owned = row is not None and row.state is JobState.RUNNING and row.owner == boot and row.record.epoch == epoch
         return row if owned else None
 
-    def _running_of(self, boot: BootId) -> list[_Row]:
+    def _running_of(self, boot: BootId) -> list[MemoryRow]:
         rows = [row for row in self._rows.values() if row.state is JobState.RUNNING and row.owner == boot]
         return sorted(rows, key=lambda row: (row.deadline_at, row.record.id))
 
@@ -341,140 +327,9 @@ class MemoryStore:
         ended: list[tuple[JobId, JobState]] = []
         for verdict in verdicts:
             row = self._rows[verdict.id]
-            _judge(row, verdict, now)
+            judge(row, verdict, now)
             if row.state is JobState.QUEUED:
                 requeued.append(verdict.id)
             else:
                 ended.append((verdict.id, row.state))
         return tuple(requeued), tuple(ended)
-
-
-def _new_row(job: NewJob, now: float) -> _Row:
-    run_at = now if job.run_at is None else max(now, job.run_at)
-    record = JobRecord(
-        id=job.id,
-        tenant=job.tenant,
-        model=job.model,
-        version=job.version,
-        adapter=job.adapter,
-        lane=job.lane,
-        state=JobState.QUEUED,
-        item_count=job.item_count,
-        epoch=0,
-        attempts=0,
-        crashes=0,
-        max_attempts=job.max_attempts,
-        submitted_at=now,
-        run_at=run_at,
-        started_at=None,
-        finished_at=None,
-        expires_at=None if job.ttl_s is None else now + job.ttl_s,
-        metadata=job.metadata,
-        retry_of=job.retry_of,
-    )
-    announce_at = max(run_at, now + ANNOUNCER_S) if job.announced_by_submitter else run_at
-    return _Row(job, record, announce_at)
-
-
-def _claim(row: _Row, boot: BootId, now: float) -> ClaimedJob:
-    row.change(state=JobState.RUNNING, epoch=row.record.epoch + 1, started_at=now)
-    row.owner = boot
-    row.deadline_at = now + row.asked.run_timeout_s
-    asked, record = row.asked, row.record
-    return ClaimedJob(
-        id=record.id,
-        epoch=record.epoch,
-        model=record.model,
-        version=record.version,
-        adapter=record.adapter,
-        tenant=record.tenant,
-        lane=record.lane,
-        inputs=asked.inputs,
-        item_count=asked.item_count,
-        parameters=asked.parameters,
-        on_item_error=asked.on_item_error,
-        attempts=record.attempts,
-        max_attempts=record.max_attempts,
-        crashes=record.crashes,
-        suspect=row.suspect,
-        age_s=max(0.0, now - record.run_at),
-        ttl_left_s=None if record.expires_at is None else record.expires_at - now,
-        run_timeout_s=asked.run_timeout_s,
-        traceparent=asked.traceparent,
-    )
-
-
-def _settle(row: _Row, settlement: Settlement, block: bytes, now: float) -> None:
-    given = settlement.error
-    error = None if given is None else JobError(storable(given.code), storable(given.message), given.item)
-    attempts = row.record.attempts + (settlement.state in {JobState.FAILED, JobState.QUEUED})
-    row.change(attempts=attempts, error=error)
-    if settlement.state is JobState.QUEUED:
-        _requeue(row, now, JobState.QUEUED, delay_s=settlement.retry_in_s)
-        row.change(run_at=now + settlement.retry_in_s)
-        return
-    row.owner = None
-    result = _result(settlement, block) if settlement.state is JobState.SUCCEEDED else None
-    row.change(state=settlement.state, finished_at=now, provenance=settlement.provenance, result=result)
-
-
-def _result(settlement: Settlement, block: bytes) -> StoredResult:
-    end = settlement.offset + settlement.length
-    data = None if settlement.blob_key is not None else bytes(block[settlement.offset : end])
-    return StoredResult(format=settlement.format or "", data=data, blob_key=settlement.blob_key)
-
-
-def _requeue(row: _Row, now: float, state: JobState, *, delay_s: float = 0.0) -> None:
-    """Takes the job off its owner: queued again, or ended."""
-    row.owner = None
-    row.announce_at = now + delay_s
-    row.announce_count = 0
-    if state is JobState.QUEUED:
-        row.change(state=state, started_at=None)
-    else:
-        row.change(state=state, finished_at=now)
-
-
-def _judge(row: _Row, verdict: Verdict, now: float) -> None:
-    _requeue(row, now, verdict.state, delay_s=verdict.delay_s)
-    row.suspect = verdict.suspect
-    row.change(epoch=row.record.epoch + 1, attempts=verdict.attempts, crashes=verdict.crashes)
-    if verdict.error is not None:
-        row.change(error=verdict.error)
-    if verdict.delay_s > 0:
-        row.change(run_at=now + verdict.delay_s)
-
-
-def _running_job(row: _Row) -> RunningJob:
-    record = row.record
-    return RunningJob(
-        record.id, record.epoch, record.attempts, record.max_attempts, record.crashes, row.suspect, record.expires_at
-    )
-
-
-def _candidates(rows: Iterable[_Row], now: float) -> list[Candidate]:
-    ordered = sorted(rows, key=lambda row: (row.record.run_at, row.record.id))
-    return [
-        Candidate(
-            row.record.id,
-            row.record.lane,
-            row.record.model,
-            row.record.tenant,
-            row.record.item_count,
-            row.asked.input_bytes,
-            max(0.0, now - row.record.run_at),
-        )
-        for row in ordered
-    ]
-
-
-def _matches(record: JobRecord, wanted: JobFilter) -> bool:
-    code = None if record.error is None else record.error.code
-    dead = record.state is JobState.FAILED and is_dead_letter(record.attempts, record.max_attempts, code)
-    return (
-        (wanted.tenant is None or record.tenant == wanted.tenant)
-        and (not wanted.states or record.state in wanted.states)
-        and (wanted.model is None or record.model == wanted.model)
-        and (wanted.after is None or record.id < wanted.after)
-        and (not wanted.dead_letters or dead)
-    )

@@ -12,7 +12,7 @@ from batchfleet.results.blobs import BlobData, BlobNotFoundError, BlobsUnavailab
 _TEMPORARY: Final = ".tmp-"
 """Prefix of files being written; no key begins so, and `list` skips them."""
 
-_PUT_ATTEMPTS: Final = 5
+_PUT_ATTEMPTS: Final = 20
 """A put races with deletes that tidy up empty folders: it makes the folder again, a bounded number of times."""
 
 
@@ -37,7 +37,7 @@ class LocalBlobs:
             try:
                 self._make_folders(path.parent)
                 return _write(path, data)
-            except FileNotFoundError as error:
+            except (FileNotFoundError, FileExistsError) as error:
                 if not left:
                     raise BlobsUnavailableError(f"cannot write {key}: {error}") from error
             except OSError as error:

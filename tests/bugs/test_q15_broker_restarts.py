@@ -6,6 +6,7 @@ sends vanish silently (kombu#1063). The part with jobs and workers is in `tests/
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -64,10 +65,8 @@ def relay_until_read(writer: KombuBroker, reader: Reader) -> None:
     """Announces a job again and again, as the relay does, until it was read."""
     job_id = new_job_id()
     for _ in range(1000):
-        try:
+        with suppress(BrokerUnavailableError):
             writer.publish([Hint(FLOW.model, FLOW.lane, (job_id,))])
-        except BrokerUnavailableError:
-            pass
         if reader.wait_for(job_id, 0.05):
             return
     pytest.fail("the reader is deaf")

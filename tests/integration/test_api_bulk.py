@@ -107,9 +107,7 @@ def test_a_key_of_the_whole_request_is_refused(api: RunningApi) -> None:
         (json.dumps([JOB] * 11).encode(), 413, "too_large"),
     ],
 )
-def test_a_request_that_is_wrong_as_a_whole_is_refused(
-    api: RunningApi, body: bytes, status: int, code: str
-) -> None:
+def test_a_request_that_is_wrong_as_a_whole_is_refused(api: RunningApi, body: bytes, status: int, code: str) -> None:
     answer = api.client.post("/v1/jobs/bulk", content=body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -8,6 +8,7 @@ import pytest
 
 from batchfleet.jobs.job import JobError, JobErrorCode
 from batchfleet.jobs.states import JobState
+from batchfleet.results import codec
 from tests.support.apiserver import MODEL, RunningApi, publish_model, running_api
 
 UNKNOWN = "job_" + "0" * 32
@@ -22,9 +23,7 @@ def api(tmp_path: Path) -> Any:
 def test_a_succeeded_job_carries_its_result_and_provenance(api: RunningApi) -> None:
     job_id = api.submit(metadata={"a": 1})
     claimed = api.worker.claim(job_id)
-    from batchfleet.results import codec
-
-    described, data = codec.encode_tensors([np.float32([1.5, 2.0])])
+    described, data = codec.encode_tensors([np.array([1.5, 2.0], dtype=np.float32)])
     api.worker.settle(
         claimed, JobState.SUCCEEDED, data=data, format=described, provenance='{"precision":"fp32","worker":"w"}'
     )

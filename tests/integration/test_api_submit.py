@@ -137,9 +137,7 @@ def test_a_new_version_is_pinned_from_when_it_is_seen(tmp_path: Path) -> None:
         ({"callback_url": ""}, 400, "unsupported_field", "callback_url"),
     ],
 )
-def test_what_is_wrong_is_named(
-    shared: RunningApi, fields: Any, status: int, code: str, field: str
-) -> None:
+def test_what_is_wrong_is_named(shared: RunningApi, fields: Any, status: int, code: str, field: str) -> None:
     answer = shared.client.post("/v1/jobs", json={**JOB, **fields})
 
     problem = answer.json()
@@ -207,9 +205,21 @@ def test_another_content_type_is_refused(shared: RunningApi) -> None:
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize("origin", ["https://example.org", "null", "http://127.0.0.1:1"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/bulk", "/v1/jobs/lookup", f"/v1/jobs/job_{'0' * 32}/cancel"])
+def test_pages_of_other_sites_change_nothing(shared: RunningApi, path: str, origin: str) -> None:
+    answer = shared.client.post(path, json=JOB, headers={"Origin": origin})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "cross_origin")
+
+
+def test_our_own_pages_may(shared: RunningApi) -> None:
+    assert shared.client.post("/v1/jobs", json=JOB, headers={"Origin": shared.url}).status_code == 202
+
+
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there", "caf\xe9"])
 def test_a_strange_idempotency_key_is_refused(shared: RunningApi, key: str) -> None:
-    answer = shared.client.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": key.encode("latin-1")})
+    answer = shared.client.post("/v1/jobs", json=JOB, headers=[(b"Idempotency-Key", key.encode("latin-1"))])
 
     assert (answer.status_code, answer.json()["field"]) == (400, "Idempotency-Key")
 

@@ -127,9 +127,7 @@ def test_a_repeated_key_waits_for_the_first_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("over_socket", [True, False])
-def test_a_ring_reaches_other_processes_through_valkey(
-    tmp_path: Path, valkey: ValkeyServer, over_socket: bool
-) -> None:
+def test_a_ring_reaches_other_processes_through_valkey(tmp_path: Path, valkey: ValkeyServer, over_socket: bool) -> None:
     url = valkey.socket_url if over_socket else valkey.url
     heard, rung = RedisRing(url, metrics=Metrics()), RedisRing(url, metrics=Metrics())
     with running_api(tmp_path, ring=heard) as api, ThreadPoolExecutor(1) as pool:

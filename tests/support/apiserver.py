@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
-import numpy as np
 
 from api.app import Api, create_app
 from api.parts import Parts
@@ -19,25 +18,21 @@ from batchfleet.broker.memory import MemoryBroker, MemoryHub, MemoryRing
 from batchfleet.broker.port import HintBroker, Ring
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import (
-    ClaimedJob,
-    JobError,
+    JobRecord,
+    Lane,
     NewJob,
-    Settlement,
     Submitted,
-    WorkerLease,
-    WorkerState,
-    parse_job_id,
 )
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.states import JobState
 from batchfleet.models.config import ModelConfig, Variant, render_config
 from batchfleet.models.manifest import MANIFEST_FILE
 from batchfleet.models.repository import ModelRepository
-from batchfleet.results import codec
 from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import Settings
 from batchfleet.telemetry import Metrics
 from migrations.run import upgrade
+from tests.support.playedworker import PlayedWorker
 
 MODEL = "tiny"
 WAIT_S = 30.0
@@ -52,6 +47,15 @@ def publish_model(root: Path, name: str = MODEL, version: str = "1", task: str =
     config = ModelConfig(name=name, version=version, task=task, variants=(variant,))
     (folder / "model.toml").write_text(render_config(config))
     (folder / MANIFEST_FILE).write_text("{}")
+
+
+def job_record(job_id: str, tenant: str = "default", state: JobState = JobState.QUEUED) -> JobRecord:
+    """Returns a job as a look-up does."""
+    return JobRecord(
+        id=job_id, tenant=tenant, model="m", version="1", adapter="", lane=Lane.BULK, state=state, item_count=1,
+        epoch=0, attempts=0, crashes=0, max_attempts=3, submitted_at=0.0, run_at=0.0, started_at=None,
+        finished_at=None, expires_at=None,
+    )  # fmt: skip
 
 
 class FaultyStore(SqlStore):
@@ -97,50 +101,6 @@ class FaultyStore(SqlStore):
     def _check(self) -> None:
         if self.down:
             raise StoreUnavailableError("the database is away")
-
-
-class PlayedWorker:
-    """Claims and settles through the store, and rings, as a worker does."""
-
-    def __init__(self, store: SqlStore, ring: Ring, models: tuple[str, ...] = ()) -> None:
-        self.boot = "boot-of-the-played-worker"
-        self._store = store
-        self._ring = ring
-        self._lease = WorkerLease(boot=self.boot, name="played", pid=1, state=WorkerState.READY, models=models)
-        self._registered = False
-
-    def register(self) -> None:
-        """Writes the lease, once."""
-        if not self._registered:
-            self._store.register(self._lease)
-            self._registered = True
-
-    def claim(self, public_id: str) -> ClaimedJob:
-        """Takes one job."""
-        self.register()
-        (claimed,) = self._store.claim(self.boot, [parse_job_id(public_id)])
-        return claimed
-
-    def succeed(self, public_id: str, rows: Sequence[Any] | None = None, *, ring: bool = True) -> None:
-        """Ends a job with vectors (or other values)."""
-        claimed = self.claim(public_id)
-        vectors = [np.arange(3, dtype=np.float32)] * claimed.item_count if rows is None else list(rows)
-        described, data = codec.encode_tensors(vectors)
-        self.settle(claimed, JobState.SUCCEEDED, data=data, format=described, ring=ring)
-
-    def fail(self, public_id: str, error: JobError) -> None:
-        """Ends a job without a result."""
-        self.settle(self.claim(public_id), JobState.FAILED, error=error)
-
-    def settle(
-        self, claimed: ClaimedJob, state: JobState, *, data: bytes = b"", ring: bool = True, **fields: Any
-    ) -> None:
-        """Writes one end."""
-        row = Settlement(id=claimed.id, epoch=claimed.epoch, state=state, length=len(data), **fields)
-        outcome = self._store.settle(self.boot, [row], data)
-        assert outcome.applied, outcome
-        if ring:
-            self._ring.ring([claimed.id])
 
 
 class _ThreadedServer(Server):
@@ -222,7 +182,7 @@ class RunningApi:
                 self.idle.set()
 
         waiters.until_ended = watched  # type: ignore[method-assign]
-        waiters._remove = removed  # type: ignore[method-assign]
+        waiters._remove = removed  # type: ignore[assignment, method-assign]
         return self
 
 
@@ -246,6 +206,8 @@ def running_api(
         upgrade(configured.database_url)
     metrics = Metrics()
     store = FaultyStore(configured.database_url)
+    # Alone: the first connection to a fresh file switches it to WAL, and two that do so at once are "locked".
+    store.ping()
     metrics.watch_queues(store.queue_depths)
     heard = ring or MemoryRing(hub)
     announcer = Announcer(broker or MemoryBroker(hub), metrics=metrics)

@@ -25,7 +25,8 @@ TINY_NAME = "tiny"
 TINY_LIMITS = Limits(max_batch_items=32, max_batch_tokens=4096, max_item_tokens=1024)
 
 FRAME_TOKENS = 2
-WORDS = tuple("air box cat day ear fig gem hat ice jam key log map net oak pen rug sun tea urn van web yak zoo".split())
+_NOUNS = "air box cat day ear fig gem hat ice jam key log map net oak pen rug sun tea urn van web yak zoo"
+WORDS = tuple(_NOUNS.split())
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _LETTERS = string.ascii_lowercase + string.digits + ".,:;!?'-+*/_(){}[]<>=@#%&\"$"

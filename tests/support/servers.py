@@ -106,7 +106,7 @@ class ValkeyServer:
     def info(self, section: str) -> dict[str, Any]:
         """Returns a section of INFO."""
         with self.client() as client:
-            answer: dict[str, Any] = client.info(section)  # type: ignore[assignment]
+            answer: dict[str, Any] = client.info(section)
             return answer
 
     def calls(self) -> dict[str, int]:

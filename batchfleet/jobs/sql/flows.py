@@ -6,7 +6,7 @@ index probe hops from each flow to the next, and a short range of each is read. 
 `MAX_FLOWS`, the oldest rows of the whole queue, which are added, bring in the rest in their time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import orjson
 
@@ -20,9 +20,6 @@ MAX_FLOWS = 512
 
 OVERSAMPLE = 4
 """Candidates per job wanted: enough for the order to be fair, few enough to read."""
-
-_HEADS_PER_RELAY = 16
-_SCAN_PER_RELAY = 64
 
 _MODELS = sql(
     """
@@ -93,25 +90,35 @@ def ready_candidates(tx: Transaction, models: Sequence[str], max_items: int) -> 
     flows = _flows(tx, models)
     if not flows:
         return []
-    wanted = OVERSAMPLE * max_items
-    heads = min(max_items, max(1, wanted // len(flows)))
+    heads = _heads(max_items, len(flows))
     found = tx.rows(_READY_HEADS, {"rows": _json(flows), "now": tx.now, "heads": heads})
     if len(flows) >= MAX_FLOWS:
         served = {model for model, _, _ in flows}
-        oldest = tx.rows(_OLDEST, {"now": tx.now, "oldest": wanted})
+        oldest = tx.rows(_OLDEST, {"now": tx.now, "oldest": OVERSAMPLE * max_items})
         found += [row for row in oldest if row[2] in served]
     return _candidates(found, tx.now)
 
 
-def due_candidates(tx: Transaction, limit: int) -> list[Candidate]:
-    """Returns queued jobs whose announcement is due, each flow oldest first."""
+def due_candidates(tx: Transaction, limit: int, skip: Collection[tuple[str, Lane]]) -> list[Candidate]:
+    """Returns queued jobs whose announcement is due, each flow oldest first.
+
+    Args:
+        tx: The transaction.
+        limit: How many are wanted.
+        skip: (model, lane) of jobs to leave out.
+    """
     found = tx.rows(_OLDEST, {"now": tx.now, "oldest": OVERSAMPLE * limit})
     if len(found) >= limit:
         # There may be flows behind these rows.
-        flows = _flows(tx, ())
-        heads = {"rows": _json(flows), "now": tx.now, "heads": _HEADS_PER_RELAY, "scan": _SCAN_PER_RELAY}
-        found += tx.rows(_DUE_HEADS, heads)
-    return _candidates(found, tx.now)
+        flows = [flow for flow in _flows(tx, ()) if (flow[0], flow[1]) not in skip]
+        heads = _heads(limit, len(flows))
+        found += tx.rows(_DUE_HEADS, {"rows": _json(flows), "now": tx.now, "heads": heads, "scan": OVERSAMPLE * heads})
+    return _candidates([row for row in found if (row[2], row[1]) not in skip], tx.now)
+
+
+def _heads(wanted: int, flows: int) -> int:
+    """Returns how many jobs to read of each flow."""
+    return min(wanted, max(1, OVERSAMPLE * wanted // max(1, flows)))
 
 
 def _flows(tx: Transaction, models: Sequence[str]) -> list[Row]:

@@ -1,10 +1,10 @@
 """Announce and expire: what the scheduler does about queued jobs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from batchfleet.jobs.announce import ANNOUNCE_BASE_S, ANNOUNCE_CAP_S, MAX_ANNOUNCE_DOUBLINGS
 from batchfleet.jobs.fairness import fair_order
-from batchfleet.jobs.job import Announcement, JobId
+from batchfleet.jobs.job import Announcement, JobId, Lane
 from batchfleet.jobs.sql.database import Transaction
 from batchfleet.jobs.sql.flows import due_candidates
 from batchfleet.jobs.sql.statements import sql
@@ -39,9 +39,11 @@ def any_announceable(tx: Transaction) -> bool:
     return bool(tx.rows(_ANY_DUE, {"now": tx.now}))
 
 
-def announceable(tx: Transaction, limit: int, phase: Callable[[], float]) -> list[Announcement]:
+def announceable(
+    tx: Transaction, limit: int, skip: Collection[tuple[str, Lane]], phase: Callable[[], float]
+) -> list[Announcement]:
     """Takes due jobs in a fair order and moves their `announce_at` on; see `JobStore.announceable`."""
-    chosen = fair_order(due_candidates(tx, limit), limit=limit, phase=phase)
+    chosen = fair_order(due_candidates(tx, limit, skip), limit=limit, phase=phase)
     if not chosen:
         return []
     backoff = {"doublings": MAX_ANNOUNCE_DOUBLINGS, "base": ANNOUNCE_BASE_S, "cap": ANNOUNCE_CAP_S}

@@ -10,6 +10,9 @@ from batchfleet.jobs.sql.statements import Sql, records, sql
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.text import storable
 
+MAX_EPOCH = 2**63 - 1
+"""What a column holds; a row that claims a higher one is stale, and must not sink its batch."""
+
 # SQLite: the plus signs keep the planner from walking all that the boot owns for each row of the parameter.
 _OWNED = Sql(
     "jobs.id = r.id AND jobs.epoch = r.epoch AND +jobs.owner = :boot AND +jobs.state = 'running'",
@@ -66,7 +69,7 @@ _HAND_BACK = sql(
 
 def settle(tx: Transaction, boot: BootId, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
     """Writes results and states, in the order of `rows`; see `JobStore.settle`."""
-    unique = {(row.id, row.epoch): row for row in reversed(rows)}
+    unique = {(row.id, row.epoch): row for row in reversed(rows) if row.epoch <= MAX_EPOCH}
     ended = [row for row in unique.values() if row.state is not JobState.QUEUED]
     retried = [row for row in unique.values() if row.state is JobState.QUEUED]
     applied = _change(tx, _END, boot, [_end_row(row) for row in ended])
@@ -86,7 +89,11 @@ def settle(tx: Transaction, boot: BootId, rows: Sequence[Settlement], block: byt
 
 def hand_back(tx: Transaction, boot: BootId, rows: Sequence[HandBack]) -> list[JobId]:
     """Queues claimed jobs again, free of charge; see `JobStore.hand_back`."""
-    parameters = {"rows": _json([[row.id, row.epoch] for row in rows]), "boot": boot, "now": tx.now}
+    parameters = {
+        "rows": _json([[row.id, row.epoch] for row in rows if row.epoch <= MAX_EPOCH]),
+        "boot": boot,
+        "now": tx.now,
+    }
     return [row[0] for row in tx.rows(_HAND_BACK, parameters)]
 
 

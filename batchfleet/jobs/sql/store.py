@@ -13,6 +13,7 @@ from batchfleet.jobs.job import (
     JobFilter,
     JobId,
     JobRecord,
+    Lane,
     NewJob,
     QueueDepth,
     RescueOutcome,
@@ -114,9 +115,9 @@ class SqlStore:
         """Says which of the scheduler's steps have something to do."""
         return self._database.read(lambda tx: _due(tx, lease_ttl_s))
 
-    def announceable(self, limit: int) -> list[Announcement]:
+    def announceable(self, limit: int, *, skip: Sequence[tuple[str, Lane]] = ()) -> list[Announcement]:
         """Takes due jobs in a fair order and moves their `announce_at` on."""
-        return self._database.write(lambda tx: relay.announceable(tx, limit, self._phase))
+        return self._database.write(lambda tx: relay.announceable(tx, limit, frozenset(skip), self._phase))
 
     def expire(self, limit: int) -> list[JobId]:
         """Ends queued jobs whose time to live is over."""

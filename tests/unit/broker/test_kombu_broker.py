@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kombu import Connection, Consumer, Producer
+from kombu.connection import Connection
+from kombu.messaging import Consumer, Producer
 
 from batchfleet.broker.hint import Flow, Hint, decode_hint, encode_hint
 from batchfleet.broker.kombu_broker import MAX_QUEUE_HINTS, QUEUE_TTL_S, KombuBroker
@@ -43,7 +44,8 @@ def broker(valkey: ValkeyServer, metrics: Metrics) -> Iterator[KombuBroker]:
 
 @pytest.fixture
 def kombu_connection(valkey: ValkeyServer) -> Iterator[Any]:
-    with Connection(valkey.url) as connection:
+    made: Any = Connection(valkey.url)  # type: ignore[no-untyped-call]
+    with made as connection:
         yield connection
 
 
@@ -57,7 +59,9 @@ def test_a_kombu_consumer_reads_and_acks_our_hints(broker: KombuBroker, kombu_co
         message.ack()
 
     queue = kombu_connection.SimpleQueue(BULK.queue).queue
-    with Consumer(kombu_connection.channel(), [queue], callbacks=[take], accept=["json"]):
+    channel = kombu_connection.channel()
+    consumer: Any = Consumer(channel, [queue], callbacks=[take], accept=["json"])  # type: ignore[no-untyped-call]
+    with consumer:
         while len(read) < len(sent):
             kombu_connection.drain_events(timeout=10)
 
@@ -67,7 +71,7 @@ def test_a_kombu_consumer_reads_and_acks_our_hints(broker: KombuBroker, kombu_co
 
 def test_we_read_the_hints_of_a_kombu_producer(broker: KombuBroker, kombu_connection: Any) -> None:
     sent = [hint() for _ in range(3)]
-    producer = Producer(kombu_connection.channel())
+    producer: Any = Producer(kombu_connection.channel())  # type: ignore[no-untyped-call]
     for each in sent:
         body = encode_hint(each)
         producer.publish(
@@ -180,12 +184,12 @@ def test_an_interrupt_works_while_the_broker_hangs(own_valkey: ValkeyServer, met
     broker.pull([BULK], 1, 0.01)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(broker.pull, [BULK], 1, 60.0)
+        while not own_valkey.info("clients")["blocked_clients"]:
+            pass
         own_valkey.pause()
         broker.interrupt()
         try:
             assert waiting.result() == []
-        except BrokerUnavailableError:
-            pass  # it may also say that the broker has gone silent
         finally:
             own_valkey.resume()
     broker.close()

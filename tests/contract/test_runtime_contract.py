@@ -1,0 +1,143 @@
+"""What every runtime and provider owes: the outputs of the graph, the provider asked for, or an error.
+
+Providers that this machine cannot run are skipped with their own reason.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batchfleet.errors import ModelError, RuntimeUnavailableError
+from batchfleet.inference.machine import Cpu
+from batchfleet.inference.onnx_runtime import OnnxRuntime
+from batchfleet.inference.registry import LoadedModel, load_executor, load_runtime
+from batchfleet.inference.runtime import RuntimeOptions, Session
+from batchfleet.models.config import Precision, Variant
+from batchfleet.models.repository import ModelFiles, ModelRepository
+from tests.support.models import VOCABULARY, build_tiny_encoder
+
+OPTIONS = RuntimeOptions(threads=1)
+
+
+def variant_of(provider: str, precision: Precision, file: str = "model.fp32.onnx") -> Variant:
+    name = f"{provider}-{precision}"
+    return Variant(name=name, precision=precision, runtime="onnx", provider=provider, file=file)
+
+
+CUDA = variant_of("cuda", "fp32")
+VARIANTS = [
+    variant_of("cpu", "fp32"),
+    variant_of("cpu", "int8", "model.int8.onnx"),
+    variant_of("openvino", "fp32"),
+    variant_of("openvino", "bf16"),
+    CUDA,
+]
+ALLOWED = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.06}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    root = tmp_path_factory.mktemp("models")
+    return ModelRepository(root).open(build_tiny_encoder(root))
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda variant: variant.name)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    variant: Variant = request.param
+    refusal = load_runtime(variant.runtime).refusal(variant)
+    if refusal is not None:
+        pytest.skip(refusal)
+    return variant
+
+
+@pytest.fixture
+def session(files: ModelFiles, variant: Variant) -> Session:
+    return load_runtime(variant.runtime).load(files.path, variant, OPTIONS)
+
+
+def feeds(rows: int, length: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+    rng = np.random.default_rng(rows * 1000 + length)
+    mask = np.ones((rows, length), np.int64)
+    return {"input_ids": rng.integers(4, len(VOCABULARY), (rows, length)), "attention_mask": mask}
+
+
+def test_the_session_says_what_it_really_is(session: Session, variant: Variant) -> None:
+    assert session.provider == variant.provider
+    assert session.precision == variant.precision
+    assert session.compiles_per_shape is (variant.provider == "openvino")
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 1), (1, 7), (5, 7), (3, 200)])
+def test_outputs_come_by_name_and_agree_with_float(
+    files: ModelFiles, session: Session, variant: Variant, rows: int, length: int
+) -> None:
+    reference = OnnxRuntime().load(files.path, files.config.variant("fp32"), OPTIONS)
+
+    outputs = session.run(feeds(rows, length))
+
+    assert set(outputs) == {"sentence_embedding"}
+    assert outputs["sentence_embedding"].shape == (rows, 32)
+    assert outputs["sentence_embedding"].dtype == np.float32
+    expected = reference.run(feeds(rows, length))["sentence_embedding"]
+    np.testing.assert_allclose(outputs["sentence_embedding"], expected, atol=ALLOWED[variant.precision])
+
+
+def test_a_malformed_feed_raises_and_the_session_lives(session: Session) -> None:
+    with pytest.raises(Exception, match=r"(?s)."):
+        session.run({"nonsense": np.zeros((1, 1), np.int64)})
+
+    assert session.run(feeds(1, 3))["sentence_embedding"].shape == (1, 32)
+
+
+def test_closing_twice_is_allowed_and_running_afterwards_is_not(session: Session) -> None:
+    session.close()
+    session.close()
+
+    with pytest.raises(RuntimeError, match="closed"):
+        session.run(feeds(1, 3))
+
+
+def test_a_loaded_model_runs_warms_up_and_probes(files: ModelFiles) -> None:
+    model: LoadedModel = load_executor(files, "fp32")
+
+    report = model.executor.warm_up()
+    model.executor.probe()
+
+    assert {warm.shape for warm in report.passes} == set(model.executor.shapes.warm_shapes())
+    assert (model.provider, model.digest, model.ref) == ("cpu", files.digest, files.ref)
+
+
+def test_a_missing_graph_is_a_model_error_with_its_path(tmp_path: Path) -> None:
+    variant = VARIANTS[0]
+
+    with pytest.raises(ModelError, match=r"model\.fp32\.onnx"):
+        OnnxRuntime().load(tmp_path, variant, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("provider", "precision", "reason"),
+    [
+        ("abacus", "fp32", "'abacus' is not known"),
+        ("cpu", "int8", "no VNNI"),
+        ("openvino", "bf16", "no instructions for bf16"),
+    ],
+)
+def test_what_the_machine_cannot_do_is_refused_before_loading(
+    tmp_path: Path, provider: str, precision: Precision, reason: str
+) -> None:
+    old = OnnxRuntime(Cpu(machine="x86_64", model="old", flags=frozenset({"avx2"})))
+    variant = variant_of(provider, precision)
+
+    assert reason in str(old.refusal(variant))
+    with pytest.raises(RuntimeUnavailableError, match=reason):
+        old.load(tmp_path, variant, OPTIONS)
+
+
+def test_a_provider_that_is_not_got_is_an_error_and_no_slower_answer(files: ModelFiles) -> None:
+    """onnxruntime falls back to the CPU in silence; whoever asked for a GPU must hear of it."""
+    if OnnxRuntime().refusal(CUDA) is None:
+        pytest.skip("this machine has CUDA")
+
+    with pytest.raises(RuntimeUnavailableError, match="CUDAExecutionProvider"):
+        OnnxRuntime().load(files.path, CUDA, OPTIONS)

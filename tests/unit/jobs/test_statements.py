@@ -1,0 +1,31 @@
+"""One text, two databases."""
+
+import sqlite3
+
+from batchfleet.jobs.sql.statements import Sql, records, sql
+
+
+def test_parameters_and_casts_survive_the_translation() -> None:
+    statement = sql("SELECT :a, x::text, '50%', :block WHERE b = :b_1")
+
+    assert statement.sqlite == "SELECT :a, x::text, '50%', :block WHERE b = :b_1"
+    assert statement.postgresql == "SELECT %(a)s, x::text, '50%%', %(block)b WHERE b = %(b_1)s"
+
+
+def test_fragments_differ_by_database() -> None:
+    statement = sql("SELECT 1 FROM t WHERE id {in_ids} AND {mine} {skip_locked}", mine=Sql("+a = 1", "a = 1"))
+
+    assert "json_each(:ids)" in statement.of("sqlite")
+    assert "+a = 1" in statement.of("sqlite")
+    assert statement.of("postgresql").endswith("a = 1 FOR UPDATE SKIP LOCKED")
+
+
+def test_rows_come_out_as_they_went_in() -> None:
+    statement = sql("SELECT r.a, r.b, r.c FROM {rows}", rows=records("r", a="text", b="bigint", c="float8"))
+    parameter = '[["x\\u0000é", 9223372036854775807, null], ["", -1, 0.5]]'
+
+    with sqlite3.connect(":memory:") as connection:
+        rows = connection.execute(statement.sqlite, {"rows": parameter}).fetchall()
+    connection.close()
+
+    assert rows == [("x\x00é", 2**63 - 1, None), ("", -1, 0.5)]
