@@ -3,37 +3,27 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from batchfleet.broker.connect import connect_broker, connect_ring
-from batchfleet.broker.port import HintBroker, Ring
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.inference.registry import LoadedModel, load_executor
 from batchfleet.inference.select import choose_variant
-from batchfleet.jobs.job import JobId, WorkerLease, WorkerState
+from batchfleet.jobs.job import WorkerLease, WorkerState
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
-from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
+from batchfleet.lifecycle import ParentWatch, StopSignal
 from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRepository
 from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import Settings, folder_of
 from batchfleet.telemetry import Metrics, setup_metrics
-from workers.active import ActiveJobs
-from workers.assemble import Assembler
 from workers.boot import EXIT_CONFIG, worker_name
-from workers.drain import Drain, Stages
-from workers.execute import Device, Identity
 from workers.journal import Journal, JournalInUseError
 from workers.keeper import Keeper, KeeperTerms, start_beating
-from workers.lease import Fence, SharedLease
-from workers.messages import JobExpired
-from workers.prepare import Preparer
-from workers.receive import Receiver, WindowRoom
+from workers.lease import SharedLease
 from workers.serving import Serving
-from workers.settle import Settler
+from workers.wiring import Parts, build_worker
 
 logger = logging.getLogger(__name__)
 
@@ -41,22 +31,6 @@ EXIT_SICK: Final = 75
 """Exit code of a worker whose device is sick, or whose lease was lost: a restart may mend it (EX_TEMPFAIL)."""
 _WATCH_S: Final = 1.0
 _STORE_WAIT_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The outside world of one worker."""
-
-    store: JobStore
-    broker: HintBroker
-    ring: Ring
-    blobs: LocalBlobs
-    metrics: Metrics
-
-    def close(self) -> None:
-        """Gives up all connections."""
-        for part in (self.ring, self.broker, self.store, self.blobs):
-            part.close()
 
 
 def run_worker(settings: Settings, terms: KeeperTerms, shared: SharedLease, keeper: Keeper) -> int:
@@ -103,8 +77,8 @@ def _serve(
         return 0
     serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
     serving.load_all()
-    outcome = _Outcome(stop)
-    drain = _assemble_worker(settings, terms, shared, journal, parts, serving, outcome)
+    outcome = Outcome(stop)
+    drain = build_worker(settings, terms, shared, journal, parts, serving, outcome.fail)
     drain.stages.start()
     shared.state = WorkerState.READY
     logger.info(
@@ -120,7 +94,7 @@ def _serve(
     return outcome.code
 
 
-class _Outcome:
+class Outcome:
     """The exit code, and how a stage asks for the end."""
 
     def __init__(self, stop: StopSignal) -> None:
@@ -168,57 +142,6 @@ def _begin_boot(
             start_beating(keeper)
             return True
     return False
-
-
-def _assemble_worker(
-    settings: Settings,
-    terms: KeeperTerms,
-    shared: SharedLease,
-    journal: Journal,
-    parts: Parts,
-    serving: Serving,
-    outcome: _Outcome,
-) -> Drain:
-    """Builds the stages, from the last to the first."""
-    active = ActiveJobs()
-    fence = Fence(shared, settings.lease_ttl_s)
-
-    def discard(job_id: JobId) -> int:
-        return assembler.discard(job_id)
-
-    settler = Settler(
-        terms.boot, parts.store, parts.blobs, parts.ring, active, discard, parts.metrics, settings.result_row_bytes
-    )
-
-    def expired(jobs: Sequence[JobId]) -> None:
-        for job_id in jobs:
-            if (job := active.get(job_id)) is not None:
-                settler.put(JobExpired(job))
-
-    assembler = Assembler(serving.group_for, expired, fence)
-    identity = Identity(terms.boot, worker_name(settings))
-    device = Device(identity, serving, active, assembler, journal, settler.put, parts.metrics, outcome.fail)
-    preparer = Preparer(serving, assembler.add, settler.put)
-    receiver = Receiver(
-        terms.boot,
-        parts.store,
-        parts.broker,
-        active,
-        WindowRoom(settings.window_items, settings.window_s, lambda: device.items_per_s),
-        serving.names,
-        preparer.put,
-        discard,
-        fence,
-        parts.metrics,
-    )
-    stages = Stages(
-        receive=ServiceThread("receive", receiver.run, wake=receiver.wake),
-        prepare=ServiceThread("prepare", preparer.run, wake=preparer.wake),
-        assemble=ServiceThread("assemble", assembler.run),
-        execute=ServiceThread("execute", device.run),
-        settle=ServiceThread("settle", settler.run, wake=settler.wake),
-    )
-    return Drain(terms.boot, parts.store, shared, stages, assembler, settler, active, settings.drain_s)
 
 
 def _loader(settings: Settings) -> "_Loader":

@@ -44,6 +44,7 @@ def build_encoder_model(
     version: str,
     *,
     limits: Limits | None = None,
+    integer_batch_tokens: int | None = None,
     source: Mapping[str, Any] | None = None,
     inputs: Sequence[str] | None = None,
     progress: Progress = silent,
@@ -57,6 +58,7 @@ def build_encoder_model(
         name: Name of the model.
         version: Its version; must not exist yet.
         limits: Its limits; `max_item_tokens` is lowered to the positions that the encoder has.
+        integer_batch_tokens: `max_batch_tokens` of the INT8 variant; None means that of `limits`.
         source: Where the weights came from, for the manifest.
         inputs: Texts to verify on besides the task's own; None means Python's documentation.
         progress: Told what is being done.
@@ -69,7 +71,7 @@ def build_encoder_model(
     cpu = cpu or read_cpu()
     progress("reading weights")
     encoder = read_encoder(source_dir)
-    config = _config(name, version, _fitting(limits or Limits(), encoder), cpu)
+    config = _config(name, version, _fitting(limits or Limits(), encoder), cpu, integer_batch_tokens)
     extra = list(held_out_texts()) if inputs is None else list(inputs)
     ref = ModelRef(name, version)
 
@@ -90,7 +92,7 @@ def _fitting(limits: Limits, encoder: Encoder) -> Limits:
     return dataclasses.replace(limits, max_item_tokens=min(limits.max_item_tokens, positions))
 
 
-def _config(name: str, version: str, limits: Limits, cpu: Cpu) -> ModelConfig:
+def _config(name: str, version: str, limits: Limits, cpu: Cpu, integer_batch_tokens: int | None) -> ModelConfig:
     integer: Precision = "int7" if cpu.saturates_int8 else "int8"
     return ModelConfig(
         name=name,
@@ -100,7 +102,7 @@ def _config(name: str, version: str, limits: Limits, cpu: Cpu) -> ModelConfig:
         limits=limits,
         variants=(
             _variant(REFERENCE, REFERENCE, "cpu"),
-            _variant(integer, integer, "cpu"),
+            dataclasses.replace(_variant(integer, integer, "cpu"), max_batch_tokens=integer_batch_tokens),
             # The float graph again: bf16 is what OpenVINO makes of it on CPUs that have the instructions.
             _variant("openvino-bf16", "bf16", "openvino"),
         ),

@@ -1,5 +1,6 @@
 """`batchfleet up`: the whole fleet in the foreground, until a signal ends it."""
 
+import logging
 import os
 import sys
 import time
@@ -177,6 +178,7 @@ class _Run:
 def _upgrade_database(stack: Stack) -> None:
     from migrations import upgrade  # noqa: PLC0415 - Alembic is heavy, and only needed here
 
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells at length what is no news
     upgrade(stack.settings.database_url)
 
 

@@ -114,9 +114,10 @@ class _Run:
         retried, self._non_finite = self._non_finite, []
         for item in retried:
             self._succeeds((item,))
-        for item in self._non_finite:
-            fault = ItemFault(JobErrorCode.NON_FINITE_OUTPUT, "the output holds NaN or infinity, alone as well")
-            self._suspect(item, fault)
+            if self._non_finite:  # alone as well
+                self._non_finite.clear()
+                fault = ItemFault(JobErrorCode.NON_FINITE_OUTPUT, "the output holds NaN or infinity, alone as well")
+                self._suspect(item, fault)
 
     def convict(self) -> None:
         """Lets the faults of all suspects stand, once the device is known to be well."""

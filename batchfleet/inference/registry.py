@@ -31,7 +31,7 @@ class LoadedModel:
         provider: The provider really got, for provenance.
         executor: Runs items.
         task: Prepares items; may be used by other threads beside the executor.
-        limits: How much may run together.
+        limits: How much may run together with this variant.
     """
 
     ref: ModelRef
@@ -75,6 +75,7 @@ def load_executor(files: ModelFiles, variant_name: str, *, threads: int = 1) -> 
         ModelError: If the graph cannot be loaded.
     """
     variant = files.config.variant(variant_name)
+    limits = files.config.limits_of(variant)
     task = load_task(files)
     session = load_runtime(variant.runtime).load(files.path, variant, RuntimeOptions(threads=threads))
     return LoadedModel(
@@ -82,9 +83,9 @@ def load_executor(files: ModelFiles, variant_name: str, *, threads: int = 1) -> 
         digest=files.digest,
         variant=variant,
         provider=session.provider,
-        executor=OneShotExecutor(task, session, files.config.limits),
+        executor=OneShotExecutor(task, session, limits),
         task=task,
-        limits=files.config.limits,
+        limits=limits,
     )
 
 

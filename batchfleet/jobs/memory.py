@@ -228,7 +228,7 @@ class MemoryStore:
         with self._lock:
             now = self._clock()
             overdue = [row for row in self._rows.values() if row.state is JobState.QUEUED and row.overdue(now)]
-            overdue.sort(key=lambda row: row.record.expires_at or 0.0)
+            overdue.sort(key=lambda row: (row.record.expires_at or 0.0, row.record.id))
             for row in overdue[:limit]:
                 row.change(state=JobState.EXPIRED, finished_at=now)
             return [row.record.id for row in overdue[:limit]]

@@ -77,6 +77,7 @@ class Variant:
         runtime: Name in `batchfleet.inference.registry`, for example `onnx`.
         provider: The runtime's device back end: `cpu`, `openvino`, `cuda`, ...
         file: Path of the graph, relative to the version's folder.
+        max_batch_tokens: Replaces the limit of the same name where this variant runs best on another; None keeps it.
     """
 
     name: Name
@@ -84,6 +85,7 @@ class Variant:
     runtime: str
     provider: str
     file: str
+    max_batch_tokens: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,12 @@ class ModelConfig:
                 return variant
         known = ", ".join(variant.name for variant in self.variants)
         raise ModelConfigError(f"{self.name} {self.version} has no variant {name!r} (it has: {known})")
+
+    def limits_of(self, variant: Variant) -> Limits:
+        """Returns the limits that hold where `variant` runs."""
+        if variant.max_batch_tokens is None:
+            return self.limits
+        return dataclasses.replace(self.limits, max_batch_tokens=variant.max_batch_tokens)
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -180,7 +188,8 @@ def render_config(config: ModelConfig) -> str:
 
 def _assignments(value: Limits | Variant) -> Iterator[str]:
     for field in dataclasses.fields(value):
-        yield f"{field.name} = {_toml(getattr(value, field.name))}"
+        if getattr(value, field.name) is not None:  # TOML has no null: what is absent has its default
+            yield f"{field.name} = {_toml(getattr(value, field.name))}"
 
 
 def _toml(value: object) -> str:

@@ -52,11 +52,12 @@ def test_migrated_and_declared_schema_agree(url: str, tmp_path: Path) -> None:
     assert sum(" WHERE " in text for text in created(url).values()) == 6
 
 
-@pytest.mark.parametrize("server", [POSTGRES_URL] if POSTGRES_URL else [])
-def test_migrated_and_declared_schema_agree_on_postgres(server: str) -> None:
-    migrations.upgrade(server)
+if POSTGRES_URL:
 
-    assert differences(server) == []
+    def test_migrated_and_declared_schema_agree_on_postgres() -> None:
+        migrations.upgrade(POSTGRES_URL)
+
+        assert differences(POSTGRES_URL) == []
 
 
 def test_upgrading_again_changes_nothing(url: str) -> None:

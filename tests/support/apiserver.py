@@ -206,8 +206,6 @@ def running_api(
         upgrade(configured.database_url)
     metrics = Metrics()
     store = FaultyStore(configured.database_url)
-    # Alone: the first connection to a fresh file switches it to WAL, and two that do so at once are "locked".
-    store.ping()
     metrics.watch_queues(store.queue_depths)
     heard = ring or MemoryRing(hub)
     announcer = Announcer(broker or MemoryBroker(hub), metrics=metrics)

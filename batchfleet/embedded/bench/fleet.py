@@ -65,7 +65,7 @@ def run_fleet(client: Client, model: str, texts: Sequence[str], info: StackInfo 
     if counts["succeeded"] != len(texts):
         raise BenchFailedError(f"not all jobs succeeded: {dict(counts)}")
     added = Figures.parse(client.metrics()).since(figures)
-    return FleetRun(ids, seconds, submit_s, cpu_s, added, _latencies(client.look_up(ids)))
+    return FleetRun(ids, seconds, submit_s, cpu_s, added, latencies(client.look_up(ids)))
 
 
 def vectors(client: Client, ids: Sequence[str]) -> NDArray[np.float32]:
@@ -80,7 +80,8 @@ def provenance(client: Client, job_id: str) -> Mapping[str, object]:
     return client.get(job_id).provenance or {}
 
 
-def _latencies(jobs: Sequence[Job]) -> NDArray[np.float64]:
+def latencies(jobs: Sequence[Job]) -> NDArray[np.float64]:
+    """Returns the seconds from submission to end of each job, by the fleet's own clock."""
     return np.array(
         [
             (job.finished_at - job.submitted_at).total_seconds()

@@ -21,6 +21,9 @@ MAX_FLOWS = 512
 OVERSAMPLE = 4
 """Candidates per job wanted: enough for the order to be fair, few enough to read."""
 
+MIN_HEADS = 16
+"""Candidates of one flow, however many flows there are: what the heaviest may take before the lightest's turn."""
+
 _MODELS = sql(
     """
     WITH RECURSIVE hop(model) AS (
@@ -59,8 +62,8 @@ _READY_HEADS = sql(
     SELECT {_CANDIDATE} FROM {{rows}} JOIN jobs j ON j.id IN (
         SELECT h.id FROM jobs h
         WHERE h.state = 'queued' AND h.model = r.model AND h.lane = r.lane AND h.tenant = r.tenant
-          AND h.run_at <= :now ORDER BY h.run_at LIMIT :heads)
-    WHERE j.expires_at IS NULL OR j.expires_at > :now
+          AND h.run_at <= :now AND (h.expires_at IS NULL OR h.expires_at > :now)
+        ORDER BY h.run_at LIMIT :heads)
     """,  # noqa: S608 - columns of ours
     rows=records("r", model="text", lane="text", tenant="text"),
 )
@@ -70,9 +73,9 @@ _DUE_HEADS = sql(
         SELECT s.id FROM (
             SELECT h.id, h.run_at, h.announce_at FROM jobs h
             WHERE h.state = 'queued' AND h.model = r.model AND h.lane = r.lane AND h.tenant = r.tenant
-              AND h.run_at <= :now ORDER BY h.run_at LIMIT :scan) s
+              AND h.run_at <= :now AND (h.expires_at IS NULL OR h.expires_at > :now)
+            ORDER BY h.run_at LIMIT :scan) s
         WHERE s.announce_at <= :now ORDER BY s.run_at LIMIT :heads)
-    WHERE j.expires_at IS NULL OR j.expires_at > :now
     """,  # noqa: S608
     rows=records("r", model="text", lane="text", tenant="text"),
 )
@@ -118,7 +121,7 @@ def due_candidates(tx: Transaction, limit: int, skip: Collection[tuple[str, Lane
 
 def _heads(wanted: int, flows: int) -> int:
     """Returns how many jobs to read of each flow."""
-    return min(wanted, max(1, OVERSAMPLE * wanted // max(1, flows)))
+    return min(wanted, max(MIN_HEADS, OVERSAMPLE * wanted // max(1, flows)))
 
 
 def _flows(tx: Transaction, models: Sequence[str]) -> list[Row]:

@@ -58,7 +58,8 @@ _HAND_BACK = sql(
     UPDATE jobs
     SET state = CASE WHEN expires_at <= :now THEN 'expired' ELSE 'queued' END,
         finished_at = CASE WHEN expires_at <= :now THEN :now END,
-        owner = NULL, started_at = NULL, announce_at = :now, announce_count = 0
+        started_at = CASE WHEN expires_at <= :now THEN started_at END,
+        owner = NULL, announce_at = :now, announce_count = 0
     FROM {rows} WHERE {owned}
     RETURNING jobs.id
     """,

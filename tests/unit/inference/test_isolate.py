@@ -199,6 +199,16 @@ def test_b2_a_device_that_gives_nan_for_the_sample_is_sick() -> None:
     assert set(caught.value.outcomes) == {"item-1", "item-2", "item-4"}
 
 
+def test_b2_a_device_that_gives_only_nan_is_found_sick_at_the_first_try_alone() -> None:
+    session = poisons(*range(1, 33), SAMPLE)
+
+    with pytest.raises(SickDeviceError):
+        run_isolated(executor_over(session), number_items(range(1, 33)))
+
+    assert len(session.item_runs) == 2
+    assert session.probes == 1
+
+
 def test_the_journal_is_told_of_every_pass_before_it_runs() -> None:
     session = fails_on(2)
     journal: list[list[object]] = []

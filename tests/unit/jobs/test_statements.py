@@ -22,10 +22,10 @@ def test_fragments_differ_by_database() -> None:
 
 def test_rows_come_out_as_they_went_in() -> None:
     statement = sql("SELECT r.a, r.b, r.c FROM {rows}", rows=records("r", a="text", b="bigint", c="float8"))
-    parameter = '[["x\\u0000é", 9223372036854775807, null], ["", -1, 0.5]]'
+    parameter = '[["x é 🚀 \\"", 9223372036854775807, null], ["", -1, 0.5]]'
 
     with sqlite3.connect(":memory:") as connection:
         rows = connection.execute(statement.sqlite, {"rows": parameter}).fetchall()
     connection.close()
 
-    assert rows == [("x\x00é", 2**63 - 1, None), ("", -1, 0.5)]
+    assert rows == [('x é 🚀 "', 2**63 - 1, None), ("", -1, 0.5)]

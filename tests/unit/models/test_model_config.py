@@ -72,6 +72,15 @@ def test_a_missing_file_is_an_error_with_its_path(tmp_path: Path) -> None:
         read_config(tmp_path / "model.toml")
 
 
+def test_a_variant_may_have_a_token_limit_of_its_own() -> None:
+    own = dataclasses.replace(VARIANT, name="own", max_batch_tokens=512)
+    config = dataclasses.replace(CONFIG, variants=(VARIANT, own))
+
+    assert config.limits_of(VARIANT) == config.limits
+    assert config.limits_of(own) == dataclasses.replace(config.limits, max_batch_tokens=512)
+    assert parse_config(render_config(config)) == config
+
+
 def test_an_unknown_variant_lists_those_there_are() -> None:
     assert CONFIG.variant("int8") is VARIANT
     with pytest.raises(ModelConfigError, match="it has: int8"):

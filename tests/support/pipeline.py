@@ -1,0 +1,192 @@
+"""A whole worker inside the test's process: real threads and stages, a store in memory, a session of the test's."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from batchfleet.broker.hint import group_hints
+from batchfleet.broker.memory import MemoryBroker, MemoryHub, MemoryRing
+from batchfleet.inference.one_shot import OneShotExecutor
+from batchfleet.inference.registry import LoadedModel
+from batchfleet.inference.runtime import Session
+from batchfleet.jobs.job import (
+    Announcement,
+    JobId,
+    JobRecord,
+    Lane,
+    NewJob,
+    OnItemError,
+    WorkerLease,
+    WorkerState,
+    new_job_id,
+)
+from batchfleet.jobs.memory import MemoryStore
+from batchfleet.jobs.states import JobState
+from batchfleet.jobs.store import JobStore
+from batchfleet.models.config import Limits
+from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
+from batchfleet.results.codec import decode
+from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.settings import Settings
+from batchfleet.telemetry import Metrics
+from tests.support.models import build_tiny_encoder
+from tests.support.sessions import LIMITS, NumberTask, StubSession
+from workers.journal import Journal
+from workers.keeper import KeeperTerms
+from workers.lease import SharedLease
+from workers.serving import Serving
+from workers.wiring import Parts, build_worker
+
+WAIT_S = 20.0
+
+
+class Waiter:
+    """Collects the ids that the ring tells of, and lets a test wait for some."""
+
+    def __init__(self) -> None:
+        self._rung: set[JobId] = set()
+        self._changed = threading.Condition()
+
+    def __call__(self, ids: Sequence[JobId]) -> None:
+        with self._changed:
+            self._rung.update(ids)
+            self._changed.notify_all()
+
+    def wait(self, ids: Sequence[JobId]) -> None:
+        """Returns when all of them were told of."""
+        wanted = set(ids)
+        with self._changed:
+            assert self._changed.wait_for(lambda: wanted <= self._rung, WAIT_S), wanted - self._rung
+
+
+class Pipeline:
+    """One worker over a store in memory and a stub session that doubles numbers."""
+
+    def __init__(
+        self,
+        folder: Path,
+        session: Session | None = None,
+        *,
+        limits: Limits = LIMITS,
+        store: JobStore | None = None,
+        **settings: object,
+    ) -> None:
+        self.session = StubSession() if session is None else session
+        self.store: JobStore = MemoryStore() if store is None else store
+        self.hub = MemoryHub()
+        self.shared = SharedLease()
+        self.metrics = Metrics()
+        self.unfit = threading.Event()
+        self.told = Waiter()
+        self.model = build_tiny_encoder(folder / "models")
+        self.boot = new_job_id()
+        self.blobs = LocalBlobs(folder / "blobs")
+        self.settings = Settings(state_dir=folder / "state", worker_name="w", **settings)  # type: ignore[arg-type]
+        self._limits = limits
+        self._ring = MemoryRing(self.hub)
+        self._ring.listen(self.told)
+        self._broker = MemoryBroker(self.hub)
+        self.journal = Journal(folder / "w.journal")
+        self.journal.begin_boot(self.boot)
+        serving = Serving(ModelRepository(folder / "models"), self._load)
+        terms = KeeperTerms(self.boot, "sqlite:///none", folder / "w.journal", 5.0)
+        parts = Parts(self.store, MemoryBroker(self.hub), MemoryRing(self.hub), self.blobs, self.metrics)
+        self.drain = build_worker(self.settings, terms, self.shared, self.journal, parts, serving, self.unfit.set)
+
+    def start(self) -> "Pipeline":
+        """Registers and starts the stages."""
+        self.store.register(WorkerLease(boot=self.boot, name="w", pid=1, state=WorkerState.READY))
+        self.shared.beat(float("inf"))
+        self.drain.stages.start()
+        return self
+
+    def submit(
+        self,
+        *jobs: Sequence[float],
+        lane: Lane = Lane.BULK,
+        on_item_error: OnItemError = OnItemError.FAIL,
+        parameters: bytes = b"{}",
+        ttl_s: float | None = None,
+        max_attempts: int = 1,
+        version: str | None = None,
+        announce: bool = True,
+    ) -> list[JobId]:
+        """Submits one job for each sequence of numbers, and announces them together."""
+        made = [
+            NewJob(
+                id=new_job_id(),
+                model=self.model.name,
+                version=version or self.model.version,
+                inputs=msgspec.json.encode(list(values)),
+                item_count=len(values),
+                lane=lane,
+                parameters=parameters,
+                on_item_error=on_item_error,
+                ttl_s=ttl_s,
+                max_attempts=max_attempts,
+            )
+            for values in jobs
+        ]
+        self.store.submit(made)
+        if announce:
+            self.announce(made)
+        return [job.id for job in made]
+
+    def announce(self, jobs: Sequence[NewJob]) -> None:
+        """Rings the doorbell for jobs."""
+        told = [Announcement(job.id, job.model, job.lane, job.tenant, job.input_bytes, job.item_count) for job in jobs]
+        self._broker.publish(group_hints(told))
+
+    def finish(self, ids: Sequence[JobId]) -> list[JobRecord]:
+        """Waits until all have ended and returns them, in order."""
+        self.told.wait(ids)
+        return self.records(ids)
+
+    def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
+        """Returns jobs as they are now, in order."""
+        found = {record.id: record for record in self.store.look_up(ids, with_results=True)}
+        return [found[job_id] for job_id in ids]
+
+    def values(self, record: JobRecord) -> list[float | None]:
+        """Returns the numbers of a result, None where an item has an error."""
+        assert record.state is JobState.SUCCEEDED, record
+        assert record.result is not None
+        data = record.result.data
+        if data is None:
+            assert record.result.blob_key is not None
+            data = self.blobs.get(record.result.blob_key)
+        return [None if row is None else float(row[0]) for row in decode(record.result.format, data).values]
+
+    def close(self) -> None:
+        """Stops the worker as a drain does."""
+        self.drain.run()
+        self.journal.close()
+        self._ring.close()
+
+    def _load(self, files: ModelFiles) -> LoadedModel:
+        task = NumberTask()
+        return LoadedModel(
+            ref=ModelRef(files.ref.name, files.ref.version),
+            digest=files.digest,
+            variant=files.config.variants[0],
+            provider="cpu",
+            executor=OneShotExecutor(task, self.session, self._limits),
+            task=task,
+            limits=self._limits,
+        )
+
+
+class Gate:
+    """Holds a pass on the device until the test opens it: `StubSession(gate)`."""
+
+    def __init__(self, holds: Callable[[list[float]], bool]) -> None:
+        self._holds = holds
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def __call__(self, values: list[float]) -> None:
+        if self._holds(values):
+            self.entered.set()
+            assert self.open.wait(WAIT_S)
