@@ -53,7 +53,9 @@ def submit(
     url: str,
     as_json: bool,
 ) -> int:
-    """Submit a job whose items are INPUTS, or with --file one job a line.
+    """Submit a job, or one job a line of a file.
+
+    INPUTS are the items of one job; with --file, every line is a job of its own.
 
     Prints the ids, one a line. With --wait, exits 1 if a job did not succeed and 10 if one did not end in time.
     """
@@ -111,7 +113,10 @@ def _texts(lines: TextIO) -> Iterator[str]:
 @url_option
 @as_json_option
 def status(ids: tuple[str, ...], wait_s: float, url: str, as_json: bool) -> int:
-    """Show where the jobs IDS stand; exits 8 if one is unknown, and 10 if --wait was too short."""
+    """Show where jobs stand.
+
+    Exits 8 if one is unknown, and 10 if --wait was too short.
+    """
     with Client(url) as client:
         if wait_s > 0:
             client.wait_many(ids, timeout_s=wait_s)
@@ -129,7 +134,10 @@ def status(ids: tuple[str, ...], wait_s: float, url: str, as_json: bool) -> int:
 @url_option
 @as_json_option
 def result(job_id: str, output: str | None, url: str, as_json: bool) -> int:
-    """Fetch the result of JOB_ID; exits 1 if it has none."""
+    """Fetch a job's result.
+
+    Prints it as JSON, or writes a NumPy file. Exits 1 if the job has none, 8 if there is no such job.
+    """
     with Client(url) as client:
         if output is None:
             value = client.result_json(job_id)
@@ -150,7 +158,10 @@ def result(job_id: str, output: str | None, url: str, as_json: bool) -> int:
 @url_option
 @as_json_option
 def cancel(ids: tuple[str, ...], url: str, as_json: bool) -> int:
-    """Cancel the jobs IDS; those that have ended stay as they are."""
+    """Cancel jobs.
+
+    Those that have ended stay as they are.
+    """
     with Client(url) as client:
         found = [client.cancel(job_id) for job_id in ids]
     if as_json:

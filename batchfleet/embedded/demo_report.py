@@ -74,9 +74,9 @@ class DemoReport:
             "execute": "pass_seconds_sum",
             "settle": "settle_seconds_sum",
         }
-        spent = {step: self.figures.value(name) for step, name in names.items()}
+        spent = {step: self.figures.value(name) for step, name in names.items() if name in self.figures.values}
         # Claiming, preparing and settling run beside the passes: only the passes fill the device's time.
-        return {**spent, "device idle": max(0.0, self.workers * self.seconds - spent["execute"])}
+        return {**spent, "device idle": max(0.0, self.workers * self.seconds - spent.get("execute", 0.0))}
 
     def to_json(self) -> str:
         """Returns the figures as one line of JSON."""

@@ -13,7 +13,7 @@ import orjson
 from batchfleet.jobs.fairness import Candidate
 from batchfleet.jobs.job import Lane
 from batchfleet.jobs.sql.database import Row, Transaction
-from batchfleet.jobs.sql.statements import records, sql
+from batchfleet.jobs.sql.statements import Sql, records, sql
 
 MAX_FLOWS = 512
 """Flows that one choice looks at."""
@@ -57,28 +57,27 @@ _FLOWS = sql(
 )
 
 _CANDIDATE = "j.id, j.lane, j.model, j.tenant, j.item_count, j.input_bytes, j.run_at"
-_READY_HEADS = sql(
-    f"""
-    SELECT {_CANDIDATE} FROM {{rows}} JOIN jobs j ON j.id IN (
-        SELECT h.id FROM jobs h
-        WHERE h.state = 'queued' AND h.model = r.model AND h.lane = r.lane AND h.tenant = r.tenant
-          AND h.run_at <= :now AND (h.expires_at IS NULL OR h.expires_at > :now)
-        ORDER BY h.run_at LIMIT :heads)
-    """,  # noqa: S608 - columns of ours
-    rows=records("r", model="text", lane="text", tenant="text"),
-)
-_DUE_HEADS = sql(
-    f"""
-    SELECT {_CANDIDATE} FROM {{rows}} JOIN jobs j ON j.id IN (
-        SELECT s.id FROM (
-            SELECT h.id, h.run_at, h.announce_at FROM jobs h
-            WHERE h.state = 'queued' AND h.model = r.model AND h.lane = r.lane AND h.tenant = r.tenant
-              AND h.run_at <= :now AND (h.expires_at IS NULL OR h.expires_at > :now)
-            ORDER BY h.run_at LIMIT :scan) s
-        WHERE s.announce_at <= :now ORDER BY s.run_at LIMIT :heads)
-    """,  # noqa: S608
-    rows=records("r", model="text", lane="text", tenant="text"),
-)
+_READY = """
+    SELECT h.* FROM jobs h
+    WHERE h.state = 'queued' AND h.model = r.model AND h.lane = r.lane AND h.tenant = r.tenant
+      AND h.run_at <= :now AND (h.expires_at IS NULL OR h.expires_at > :now)
+    ORDER BY h.run_at LIMIT :{limit}
+"""
+_DUE = f"SELECT s.* FROM ({_READY.format(limit='scan')}) s WHERE s.announce_at <= :now ORDER BY s.run_at LIMIT :heads"
+
+
+def _of_each_flow(heads: str) -> Sql:
+    """Returns the query for some rows of each flow of `:rows`. SQLite has no LATERAL, and needs none."""
+    rows = records("r", model="text", lane="text", tenant="text")
+    return sql(
+        f"SELECT {_CANDIDATE} FROM {{rows}} JOIN jobs j ON j.id IN (SELECT t.id FROM ({heads}) t)",  # noqa: S608
+        f"SELECT {_CANDIDATE} FROM {{rows}} CROSS JOIN LATERAL ({heads}) j",  # noqa: S608
+        rows=rows,
+    )
+
+
+_READY_HEADS = _of_each_flow(_READY.format(limit="heads"))
+_DUE_HEADS = _of_each_flow(_DUE)
 _OLDEST = sql(
     f"""
     SELECT {_CANDIDATE} FROM (

@@ -33,7 +33,7 @@ _PRAGMAS = (
     "PRAGMA cache_size = -16000",
     "PRAGMA temp_store = MEMORY",
     # Checkpoints copy each page once, however often it was written since the last one: fewer are cheaper.
-    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA wal_autocheckpoint = 2000",
     "PRAGMA journal_size_limit = 67108864",
     # Overwriting freed space with zeros costs CPU on every index change.
     "PRAGMA secure_delete = OFF",
