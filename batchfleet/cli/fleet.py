@@ -41,8 +41,9 @@ from batchfleet.cli.options import as_json_option, print_json
 def up(data_dir: Path, host: str, port: int, workers: int | None, model: str, as_json: bool) -> int:
     """Run a whole fleet on this machine.
 
-    In the foreground: API, scheduler, workers, an embedded Valkey and SQLite, all in one folder. Ctrl-C drains and stops, a second
-    one stops at once. With --json, one line on stdout says when it is ready; the log goes to stderr.
+    API, scheduler, workers, an embedded Valkey and SQLite, all in one folder, in the foreground. Ctrl-C drains
+    and stops, a second one stops at once. With --json, one line on stdout says when it is ready; the log goes to
+    stderr.
 
     Exits 0 after a clean stop, 3 if a fleet is up on this folder already, 4 if a part keeps failing before it is
     ready, 5 if a part had to be killed, 6 if the port is taken, 7 if the demo model cannot be made.
@@ -64,8 +65,9 @@ def up(data_dir: Path, host: str, port: int, workers: int | None, model: str, as
 def demo(texts: int, workers: int | None, as_json: bool) -> int:
     """Show it working: real model, real texts, measured.
 
-    Starts a fresh fleet, embeds English sentences, and says how fast that was and where the time went. Leaves nothing running, and only the model in the cache. Exits 0 if everything went well, else 1 (the tail of
-    the fleet's log is shown).
+    Starts a fresh fleet, embeds English sentences, and says how fast that was and where the time went. Leaves
+    nothing running, and only the model in the cache. Exits 0 if everything went well, else 1 (the end of the
+    fleet's log is shown).
     """
     from batchfleet.embedded.demo import run_demo  # noqa: PLC0415 - not for `--help`
 
@@ -81,7 +83,8 @@ def demo(texts: int, workers: int | None, as_json: bool) -> int:
 def bench(texts: int, rounds: int, url: str | None, workers: int | None, as_json: bool) -> int:
     """Compare the fleet with the best in-process loop.
 
-    Over the same texts, with the same build on the same cores, in turns. How to read it: docs/benchmarks.md. Exits 1 if a job did not succeed or the fleet's vectors are not the loop's.
+    Over the same texts, with the same build on the same cores, in turns; docs/benchmarks.md says how to read it.
+    Exits 1 if a job did not succeed or the fleet's vectors are not the loop's.
     """
     from batchfleet.embedded.bench.run import BenchSpec, run_bench  # noqa: PLC0415 - not for `--help`
 

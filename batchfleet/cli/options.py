@@ -10,7 +10,12 @@ import click
 from batchfleet.client.client import DEFAULT_URL, URL_VARIABLE
 
 as_json_option = click.option(
-    "--json", "as_json", is_flag=True, show_envvar=True, help="Print JSON on stdout and nothing else there."
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="BATCHFLEET_JSON",
+    show_envvar=True,
+    help="Print JSON on stdout and nothing else there.",
 )
 url_option = click.option(
     "--url",

@@ -9,7 +9,12 @@ import click
 from batchfleet.embedded.stack import python_environment
 
 json_logs = click.option(
-    "--json", "as_json", is_flag=True, show_envvar=True, help="Write logs as JSON, one object a line."
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="BATCHFLEET_JSON",
+    show_envvar=True,
+    help="Write logs as JSON, one object a line.",
 )
 
 
@@ -50,9 +55,9 @@ def worker(name: str | None, models: str | None, variant: str | None, threads: i
 @click.command(epilog="All settings: docs/reference/settings.md.")
 @json_logs
 def scheduler(as_json: bool) -> None:
-    """Run one scheduler process; any number may run.
+    """Run one scheduler process.
 
-    Exits 0 after a stop signal, 70 if it crashed.
+    Any number may run. Exits 0 after a stop signal, 70 if it crashed.
     """
     become("scheduler", as_json=as_json)
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from batchfleet.client import Client, JobRequest
-from batchfleet.embedded.bench.fleet import latencies, vectors
+from batchfleet.embedded.bench.fleet import latencies, patience_s, vectors
 from batchfleet.embedded.cache import cache_dir, cached_demo_model
 from batchfleet.embedded.cores import usable_cores
 from batchfleet.embedded.cpu import snapshot, spent
@@ -119,7 +119,9 @@ def _run(console: Console, client: Client, model: str, texts: Sequence[str]) -> 
         requests = (JobRequest(model=model, inputs=[text], lane="bulk") for text in texts)
         submissions = client.submit_many(requests, progress=lambda done: bar.update(submitting, completed=done))
         ids = [entry.id for entry in submissions if entry.id is not None]
-        statuses = client.wait_many(ids, progress=lambda done: bar.update(working, completed=done))
+        statuses = client.wait_many(
+            ids, timeout_s=patience_s(len(ids)), progress=lambda done: bar.update(working, completed=done)
+        )
     counts = Counter(statuses.values())
     if len(ids) != len(texts) or counts["succeeded"] != len(texts):
         raise StackFailedError(f"{len(texts)} texts were sent, {len(ids)} taken, and ended so: {dict(counts)}")

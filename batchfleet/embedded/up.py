@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from pydantic import ValidationError
+
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.lock import AlreadyRunningError, DataDirLock
 from batchfleet.embedded.lock_watch import LockWatch
@@ -55,6 +57,11 @@ def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | 
         return _refuse(error, Exit.PORT_IN_USE)
     except BatchfleetError as error:
         return _refuse(error, Exit.FAILED)
+    except ValidationError as error:
+        names = ", ".join(
+            f"BATCHFLEET_{'.'.join(map(str, part['loc'])).upper()}: {part['msg']}" for part in error.errors()
+        )
+        return _refuse(BatchfleetError(f"a setting is wrong: {names}"), Exit.FAILED)
 
 
 def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:
@@ -176,9 +183,9 @@ class _Run:
 
 
 def _upgrade_database(stack: Stack) -> None:
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells at length what is no news
     from migrations import upgrade  # noqa: PLC0415 - Alembic is heavy, and only needed here
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells at length what is no news
     upgrade(stack.settings.database_url)
 
 

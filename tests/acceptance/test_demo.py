@@ -1,7 +1,6 @@
 """`batchfleet demo` end to end, on a tiny model under the real one's name: it works, and it cleans up."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ def test_it_shows_vectors_and_figures_and_leaves_nothing(environment: dict[str, 
     assert done.returncode == 0, done.stderr
     for expected in ("Serving", "texts/s", "60/60", "How do I open a file", "padding", "CPU by process", "Stopped"):
         assert expected in done.stdout
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("batchfleet-demo-")]
+    assert not list(tmp_path.glob("batchfleet-demo-*"))
 
 
 def test_as_json(environment: dict[str, str]) -> None:

@@ -1,7 +1,6 @@
 """The benchmark end to end on a tiny model: same vectors, all keys, nothing left running."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,4 +27,4 @@ def test_it_compares_the_fleet_with_the_loop(tmp_path: Path) -> None:
     assert found["texts"] == 300
     assert found["cpu_ms_per_job"]["worker"] > 0
     assert found["runtime"] == "onnx"
-    assert not [name for name in os.listdir(tmp_path) if name.startswith("batchfleet-bench-")]
+    assert not list(tmp_path.glob("batchfleet-bench-*"))

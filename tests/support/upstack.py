@@ -53,8 +53,8 @@ class UpStack:
         return str(self.info["url"])
 
     def pid(self, name: str) -> int:
-        """Process id of a child, as of now."""
-        return int(self.info["pids"][name])
+        """Process id of a child, as of now; while it is being started again, of its next life."""
+        return eventually(lambda: self.info["pids"].get(name), f"{name} runs")
 
     def kill(self, name: str) -> None:
         """kill -9 of a child."""
@@ -138,7 +138,9 @@ def running_up(data_dir: Path, *, workers: int = 1, slow: bool = False) -> Itera
     command = [sys.executable, "-m", "batchfleet.cli", "up", "--data-dir", str(data_dir), "--port", "0"]
     command += ["--workers", str(workers), "--model", "none"]
     with (data_dir / "up.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        # The variant is fixed: measuring which is faster takes seconds, and other tests do it.
+        env = {**os.environ, "BATCHFLEET_WORKER_VARIANT": "fp32"}
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=env)
     stack = UpStack(data_dir, process)
     try:
         eventually(lambda: _ready(stack), "the fleet is ready", READY_S)

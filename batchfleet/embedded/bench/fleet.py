@@ -58,7 +58,7 @@ def run_fleet(client: Client, model: str, texts: Sequence[str], info: StackInfo 
     if refused:
         raise BenchFailedError(f"{len(refused)} job(s) were refused, the first one: {refused[0]}")
     ids = [entry.id for entry in submissions if entry.id is not None]
-    statuses = client.wait_many(ids)
+    statuses = client.wait_many(ids, timeout_s=patience_s(len(ids)))
     seconds = time.perf_counter() - began
     cpu_s = spent(before, snapshot(info)) if info else {}
     counts = Counter(statuses.values())
@@ -66,6 +66,11 @@ def run_fleet(client: Client, model: str, texts: Sequence[str], info: StackInfo 
         raise BenchFailedError(f"not all jobs succeeded: {dict(counts)}")
     added = Figures.parse(client.metrics()).since(figures)
     return FleetRun(ids, seconds, submit_s, cpu_s, added, latencies(client.look_up(ids)))
+
+
+def patience_s(jobs: int) -> float:
+    """Returns how long to wait for so many jobs: a fleet that takes longer is stuck, not slow."""
+    return 120.0 + 0.2 * jobs
 
 
 def vectors(client: Client, ids: Sequence[str]) -> NDArray[np.float32]:

@@ -1,5 +1,7 @@
 """Metrics are read back as they were written."""
 
+import pytest
+
 from batchfleet.embedded.figures import Figures
 
 FIRST = """# TYPE batchfleet_tokens_real counter
@@ -21,7 +23,7 @@ def test_labels_are_summed() -> None:
     figures = Figures.parse(FIRST)
 
     assert figures.value("tokens_real_total") == 100.0
-    assert figures.padding_waste == 0.2
+    assert figures.padding_waste == pytest.approx(0.2)
 
 
 def test_a_distribution_counts_each_bucket_alone() -> None:
