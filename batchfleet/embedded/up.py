@@ -10,6 +10,7 @@ from typing import TextIO
 
 from pydantic import ValidationError
 
+from batchfleet.embedded.cache import make_demo_model
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.lock import AlreadyRunningError, DataDirLock
 from batchfleet.embedded.lock_watch import LockWatch
@@ -20,6 +21,7 @@ from batchfleet.embedded.supervisor import Supervisor
 from batchfleet.errors import BatchfleetError
 from batchfleet.jobs.sql.sqlite import database_file, lock_file
 from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.logs import setup_logging
 from batchfleet.models.repository import ModelRepository
 from batchfleet.settings import folder_of
 
@@ -70,11 +72,13 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
         say(f"killed process {pid}, left behind by an earlier run")
     StackInfo.remove(spec.data_dir)
     stack = lay_out(spec)
+    setup_logging(stack.settings.log_level, stack.settings.log_format)
     lock.publish(url=stack.url)
     repository = ModelRepository(folder_of(stack.settings.models_url))
     if model == "demo" and not repository.models():
+        say(f"the repository {repository.root} is empty: making the demo model (once, about half a minute)")
         try:
-            make_demo_model(repository, spec.data_dir / "build", say)
+            make_demo_model(repository, spec.data_dir / "build", lambda text: say(f"  {text}"))
         except BatchfleetError as error:
             return _refuse(error, Exit.NO_MODEL)
     _upgrade_database(stack)
@@ -84,14 +88,6 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
             return run.until_stopped(needs_worker=bool(repository.models()))
         finally:
             StackInfo.remove(spec.data_dir)
-
-
-def make_demo_model(repository: ModelRepository, work_dir: Path, say: Say) -> None:
-    """Makes the demo model, and says so: the first start takes a while for it."""
-    from batchfleet.build.demo_model import ensure_demo_model  # noqa: PLC0415 - heavy, and only the first start needs it
-
-    say(f"the model repository {repository.root} is empty: making the demo model (once, about half a minute)")
-    ensure_demo_model(repository, work_dir, say)
 
 
 class _Run:

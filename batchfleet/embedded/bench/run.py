@@ -28,6 +28,7 @@ Say = Callable[[str], None]
 
 _SUBSET = 600
 _WARM_UP = 300
+_FIRST_S = 60.0
 _COMPARED = 200
 
 
@@ -62,14 +63,20 @@ def run_bench(spec: BenchSpec, say: Say) -> Report:
         BatchfleetError: If the model cannot be had, the fleet fails, or a job does not succeed.
     """
     repository, files = cached_demo_model(say)
-    chosen = choose_variant(files)
-    say(f"variant: {chosen.chosen}. {chosen.reason}")
     texts = make_texts(spec.texts)
     cores = usable_cores()
     tokenizer = str(files.config.task_options.get("tokenizer", "tokenizer.json"))
-    model = LoopModel(files.path, files.config.variant(chosen.chosen), files.config.limits, tokenizer)
-    with _fleet(spec, repository, chosen.chosen, say) as fleet, BestLoop(model, cores) as loop:
-        return _measure(spec, files, texts, cores, fleet, loop, say)
+    with _fleet(spec, repository, files, say) as fleet:
+        # Not what we would choose but what the fleet runs: the loop must run the same.
+        first = fleet.client.submit(files.ref.name, texts[:1], wait_s=_FIRST_S)
+        how = provenance(fleet.client, first.id)
+        if not how:
+            raise BenchFailedError(
+                f"the first job is {first.status} after {_FIRST_S:.0f} s: {first.error or first.notice}"
+            )
+        model = LoopModel(files.path, files.config.variant(str(how["variant"])), files.config.limits, tokenizer)
+        with BestLoop(model, cores) as loop:
+            return _measure(spec, files, texts, cores, fleet, loop, say)
 
 
 def _measure(
@@ -107,14 +114,16 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _fleet(spec: BenchSpec, repository: ModelRepository, variant: str, say: Say) -> Iterator[_Fleet]:
+def _fleet(spec: BenchSpec, repository: ModelRepository, files: ModelFiles, say: Say) -> Iterator[_Fleet]:
     if spec.url is not None:
         with Client(spec.url) as client:
             yield _Fleet(client, lambda: None)
         return
+    chosen = choose_variant(files)
+    say(f"variant: {chosen.chosen}. {chosen.reason}")
     settings = {
         "BATCHFLEET_MODELS_URL": f"file://{repository.root.resolve()}",
-        "BATCHFLEET_WORKER_VARIANT": variant,
+        "BATCHFLEET_WORKER_VARIANT": chosen.chosen,
         "BATCHFLEET_LOG_LEVEL": "warning",
     }
     with (

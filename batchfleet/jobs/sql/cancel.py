@@ -10,7 +10,7 @@ from batchfleet.jobs.states import JobState
 _CANCEL = sql(
     """
     UPDATE jobs SET state = 'cancelled', epoch = epoch + 1, finished_at = :now
-    WHERE id {in_ids} AND state IN ('queued', 'running') AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
+    WHERE id {in_ids} AND {state} IN ('queued', 'running') AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
     RETURNING id
     """,
 )

@@ -15,7 +15,7 @@ _CLAIM = sql(
     SET state = 'running', owner = :boot, epoch = epoch + 1, started_at = :now, deadline_at = :now + run_timeout_s
     WHERE id IN (
         SELECT id FROM jobs
-        WHERE id {in_ids} AND state = 'queued' AND run_at <= :now AND (expires_at IS NULL OR expires_at > :now)
+        WHERE id {in_ids} AND {state} = 'queued' AND run_at <= :now AND (expires_at IS NULL OR expires_at > :now)
           AND EXISTS (SELECT 1 FROM workers WHERE boot = :boot)
         {skip_locked}
     )

@@ -16,7 +16,7 @@ _MOVE_ON = sql(
     SET announce_at = :now + CASE WHEN announce_count >= :doublings THEN :cap
                              ELSE :base * (1 << announce_count) END,
         announce_count = announce_count + 1
-    WHERE id IN (SELECT id FROM jobs WHERE id {in_ids} AND state = 'queued' AND announce_at <= :now {skip_locked})
+    WHERE id IN (SELECT id FROM jobs WHERE id {in_ids} AND {state} = 'queued' AND announce_at <= :now {skip_locked})
     RETURNING id
     """,
 )

@@ -12,7 +12,7 @@ import orjson
 from batchfleet.jobs.job import BootId, JobId, RescueOutcome
 from batchfleet.jobs.sql import leases
 from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import Sql, records, sql
+from batchfleet.jobs.sql.statements import records, sql
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import RunningJob, Verdict, after_death, after_timeout
 
@@ -51,14 +51,9 @@ _WRITE = sql(
         finished_at = CASE WHEN r.state = 'queued' THEN NULL ELSE :now END,
         run_at = CASE WHEN r.state = 'queued' AND r.delay > 0 THEN :now + r.delay ELSE run_at END,
         announce_at = :now + r.delay, announce_count = 0
-    FROM {rows} WHERE jobs.id = r.id AND {guard}
+    FROM {rows} WHERE jobs.id = r.id AND jobs.epoch = r.epoch AND {jobs_state} = 'running'
     RETURNING jobs.id, jobs.state
     """,
-    guard=Sql(
-        # SQLite: the plus keeps the planner from walking all running jobs for each row of the parameter.
-        "jobs.epoch = r.epoch AND +jobs.state = 'running'",
-        "jobs.epoch = r.epoch AND jobs.state = 'running'",
-    ),
     rows=records(
         "r",
         id="uuid",

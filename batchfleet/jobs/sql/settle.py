@@ -6,18 +6,14 @@ import orjson
 
 from batchfleet.jobs.job import BootId, HandBack, JobId, Settlement, SettleOutcome
 from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import Sql, records, sql
+from batchfleet.jobs.sql.statements import Sql, fragment, records, sql
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.text import storable
 
 MAX_EPOCH = 2**63 - 1
 """What a column holds; a row that claims a higher one is stale, and must not sink its batch."""
 
-# SQLite: the plus signs keep the planner from walking all that the boot owns for each row of the parameter.
-_OWNED = Sql(
-    "jobs.id = r.id AND jobs.epoch = r.epoch AND +jobs.owner = :boot AND +jobs.state = 'running'",
-    "jobs.id = r.id AND jobs.epoch = r.epoch AND jobs.owner = :boot AND jobs.state = 'running'",
-)
+_OWNED = fragment("jobs.id = r.id AND jobs.epoch = r.epoch AND {jobs_state} = 'running' AND jobs.owner = :boot")
 
 _END = sql(
     """

@@ -4,6 +4,9 @@ Parameters are written `:name`. A list of ids or of rows travels as one paramete
 
 `{in_ids}`
     Follows a column: it is one of `:ids` (made by `Transaction.ids`).
+`{state}`, `{jobs_state}`
+    The state as a mere value. Where ids are given, only they should lead to rows; a plain `state = 'running'` lets
+    a planner that takes the table for small walk a partial index instead, once per row (measured: 4 ms a row).
 `{skip_locked}`
     Ends a selection of rows that the same transaction changes next. SQLite has one writer and needs nothing.
 """
@@ -16,8 +19,18 @@ Dialect = Literal["sqlite", "postgresql"]
 
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _FRAGMENTS: dict[Dialect, dict[str, str]] = {
-    "sqlite": {"in_ids": "IN (SELECT value FROM json_each(:ids))", "skip_locked": ""},
-    "postgresql": {"in_ids": "= ANY(CAST(:ids AS uuid[]))", "skip_locked": "FOR UPDATE SKIP LOCKED"},
+    "sqlite": {
+        "in_ids": "IN (SELECT value FROM json_each(:ids))",
+        "state": "+state",
+        "jobs_state": "+jobs.state",
+        "skip_locked": "",
+    },
+    "postgresql": {
+        "in_ids": "= ANY(CAST(:ids AS uuid[]))",
+        "state": "state || ''",
+        "jobs_state": "jobs.state || ''",
+        "skip_locked": "FOR UPDATE SKIP LOCKED",
+    },
 }
 
 
@@ -36,6 +49,11 @@ class Sql:
 def sql(sqlite: str, postgresql: str | None = None, **fragments: Sql) -> Sql:
     """Makes a statement; without a second text the first serves both. `{name}` inserts a fragment."""
     return Sql(_fill("sqlite", sqlite, fragments), _drive(_fill("postgresql", postgresql or sqlite, fragments)))
+
+
+def fragment(text: str) -> Sql:
+    """Makes a part of a statement, to be named in `sql`."""
+    return Sql(_fill("sqlite", text, {}), _fill("postgresql", text, {}))
 
 
 def records(name: str, **columns: str) -> Sql:

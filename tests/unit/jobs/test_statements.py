@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from batchfleet.jobs.sql.statements import Sql, records, sql
+from batchfleet.jobs.sql.statements import fragment, records, sql
 
 
 def test_parameters_and_casts_survive_the_translation() -> None:
@@ -13,11 +13,11 @@ def test_parameters_and_casts_survive_the_translation() -> None:
 
 
 def test_fragments_differ_by_database() -> None:
-    statement = sql("SELECT 1 FROM t WHERE id {in_ids} AND {mine} {skip_locked}", mine=Sql("+a = 1", "a = 1"))
+    statement = sql("SELECT 1 FROM t WHERE id {in_ids} AND {mine} {skip_locked}", mine=fragment("{state} = :a"))
 
     assert "json_each(:ids)" in statement.of("sqlite")
-    assert "+a = 1" in statement.of("sqlite")
-    assert statement.of("postgresql").endswith("a = 1 FOR UPDATE SKIP LOCKED")
+    assert "+state = :a" in statement.of("sqlite")
+    assert statement.of("postgresql").endswith("AND state || '' = %(a)s FOR UPDATE SKIP LOCKED")
 
 
 def test_rows_come_out_as_they_went_in() -> None:

@@ -1,0 +1,83 @@
+# Everything from a bare machine with Python 3.11+, make and a package index: `make demo`, `make test`.
+#
+# The environment lies in .venv and is made once; uv is used where it is installed, else python3 -m venv and pip.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+# OpenVINO's plugin runs on Intel CPUs only, and gains only with instructions for bf16: elsewhere it is 158 MB of nothing.
+OPENVINO := $(shell [ "$$(uname -m)" = x86_64 ] && grep -qs GenuineIntel /proc/cpuinfo \
+	&& grep -qsE 'avx512_bf16|amx_bf16' /proc/cpuinfo && echo ,openvino)
+DEMO := demo$(OPENVINO)
+DEV := dev$(OPENVINO)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up bench test check format clean distclean
+
+help: ## Show this list.
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(VENV)/.stamp-demo ## Show it working: real model, real texts, measured.
+	@$(BIN)/batchfleet demo $(ARGS)
+
+up: $(VENV)/.stamp-demo ## Run a whole fleet on this machine.
+	@$(BIN)/batchfleet up $(ARGS)
+
+bench: $(VENV)/.stamp-demo ## Compare the fleet with the best in-process loop.
+	@$(BIN)/python benchmarks/bulk.py $(ARGS)
+
+test: $(VENV)/.stamp-dev ## Run all tests but the soaks.
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.stamp-dev ## Lint, format, types, import rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.stamp-dev ## Format the code.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove caches and build output; the environment stays.
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build-artifacts bench-results
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean ## Remove the environment as well.
+	rm -rf $(VENV)
+
+$(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
+	$(call install,$(DEMO))
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+	$(call install,$(DEV))
+	@touch $@ $(VENV)/.stamp-demo
+
+ifdef UV
+$(BIN)/python:
+	@echo "making $(VENV) with uv"
+	@uv venv --quiet --python '>=3.11' $(VENV)
+
+define install
+	@echo "installing batchfleet[$(1)] into $(VENV) (the first time takes a minute)"
+	@uv pip install --quiet --python $(BIN)/python --editable '.[$(1)]'
+endef
+else
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) -V); try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "$(PYTHON) cannot make environments: apt-get install python$$version-venv (or install uv)"; exit 1; }
+	@echo "making $(VENV) with $(PYTHON) -m venv"
+	@$(PYTHON) -m venv $(VENV)
+
+define install
+	@echo "installing batchfleet[$(1)] into $(VENV) (the first time takes a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(1)]'
+endef
+endif
