@@ -4,7 +4,8 @@ The rules, in order:
 
 1. The most urgent item *leads* (age plus lane patience, or deadline; `batchfleet.batching.item`). Only items
    of its `pass_key` may join.
-2. Items of the leader's lane join by nearest length, cheapest padding first, within the budgets.
+2. Items of the leader's lane join by nearest length, cheapest padding first, within the budgets, and as long as
+   the padding that one adds costs less than another pass would.
 3. Spare places are back-filled from the other lanes with items of like length that add no padding to others.
 4. A batch that is full runs. One that is not runs if its leader's delay or slack is used up, or if waiting for
    company does not pay: a further item saves at most the fixed cost of a pass, while each item that waits pays
@@ -13,6 +14,7 @@ The rules, in order:
 Adding is O(log n) an item; a decision is O(log n + batch), however many items the window holds.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -23,7 +25,7 @@ from sortedcontainers import SortedKeyList
 from batchfleet.batching.batch import Batch, BatchLimits, ReleaseReason, Wait
 from batchfleet.batching.buckets import EXACT, LengthBuckets
 from batchfleet.batching.cost import CostModel
-from batchfleet.batching.item import Item, ItemKey
+from batchfleet.batching.item import Item, ItemKey, Urgency
 from batchfleet.jobs.job import LANES, JobId, Lane
 
 _LIKE_LENGTH = 0.75
@@ -48,6 +50,11 @@ class PassGroup:
 
     def __len__(self) -> int:
         return sum(len(items) for items in self.lanes.values())
+
+    @property
+    def padding_worth_a_pass(self) -> float:
+        """Returns how many padded tokens cost as much as what a pass costs whatever its size."""
+        return self.cost.fixed_s / self.cost.per_token_s if self.cost.per_token_s > 0 else math.inf
 
     def fits(self, count: int, longest: int) -> bool:
         """Returns whether `count` rows with this longest one keep within the budgets."""
@@ -76,7 +83,7 @@ class Window:
         self._groups: dict[Hashable, PassGroup] = {}
         self._items: dict[ItemKey, Item] = {}
         self._jobs: dict[JobId, set[ItemKey]] = {}
-        self._urgency: list[tuple[float, ItemKey]] = []
+        self._urgency: list[Urgency] = []
         self._deadlines: list[tuple[float, ItemKey]] = []
 
     def __len__(self) -> int:
@@ -97,7 +104,7 @@ class Window:
             self._items[item.key] = item
             self._jobs.setdefault(item.job, set()).add(item.key)
             self._group(item.pass_key).lanes[item.lane].add(item)
-            heappush(self._urgency, (item.urgent_at, item.key))
+            heappush(self._urgency, item.urgency)
             if item.deadline is not None:
                 heappush(self._deadlines, (item.deadline, item.key))
 
@@ -160,7 +167,7 @@ class Window:
 
     def _leader(self) -> Item | None:
         while self._urgency:
-            item = self._items.get(self._urgency[0][1])
+            item = self._items.get(self._urgency[0][2])
             if item is not None:
                 return item
             heappop(self._urgency)
@@ -197,20 +204,23 @@ def _choose(group: PassGroup, leader: Item) -> tuple[list[Item], bool]:
 
 
 def _grow(group: PassGroup, leader: Item, shorter: list[Item], longer: list[Item]) -> tuple[list[Item], int, bool]:
-    """Takes neighbours by length, the one that adds least padding first, until one does not fit."""
+    """Takes neighbours by length, the one that adds least padding first, until none fits or pays."""
     chosen, longest = [leader], leader.length
     down, up = 0, 0
     round_up = group.buckets.round_up
+    worth = group.padding_worth_a_pass
     while down < len(shorter) or up < len(longer):
         padded = round_up(longest)
         # A shorter row is padded itself; a longer one pads every row that is there.
-        waste_down = padded - shorter[down].length if down < len(shorter) else None
-        waste_up = (round_up(longer[up].length) - padded) * len(chosen) if up < len(longer) else None
-        take_up = waste_down is None or (waste_up is not None and waste_up <= waste_down)
+        waste_down = padded - shorter[down].length if down < len(shorter) else math.inf
+        waste_up = (round_up(longer[up].length) - padded) * len(chosen) if up < len(longer) else math.inf
+        if min(waste_down, waste_up) > worth:
+            break
+        take_up = waste_up <= waste_down
         candidate = longer[up] if take_up else shorter[down]
         if not group.fits(len(chosen) + 1, max(longest, candidate.length)):
-            if take_up and down < len(shorter) and group.fits(len(chosen) + 1, longest):
-                up = len(longer)
+            if take_up and group.fits(len(chosen) + 1, longest):
+                up = len(longer)  # too long for the budget, but a shorter one may still fit
                 continue
             return chosen, longest, True
         chosen.append(candidate)

@@ -3,7 +3,7 @@
 A hint can be lost, doubled or late without harm: the claim in the database decides. One hint names many jobs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +15,8 @@ MAX_IDS_PER_HINT = 32
 """Bounds how far one hint can overfill a window: about one batch of short texts."""
 MAX_ITEMS_PER_HINT = 256
 """Likewise, for jobs of many items (one job over it still makes a hint of its own)."""
+SORTED_TOGETHER = 4_096
+"""Jobs announced at once that may change places for the sake of like lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,11 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """One message: the flow, the length bucket that its jobs share, and their ids."""
+    """One message: the flow, and the ids of jobs of like length."""
 
     model: str
     lane: Lane
     ids: tuple[JobId, ...]
-    bucket: int = 0
 
     @property
     def flow(self) -> Flow:
@@ -56,7 +57,6 @@ class _Wire(msgspec.Struct, frozen=True):
     m: str
     l: Lane  # noqa: E741 - a wire name
     i: tuple[str, ...]
-    b: int = 0
 
 
 _decoder = msgspec.json.Decoder(_Wire)
@@ -64,7 +64,7 @@ _decoder = msgspec.json.Decoder(_Wire)
 
 def encode_hint(hint: Hint) -> bytes:
     """Returns the hint as a message body."""
-    return msgspec.json.encode(_Wire(HINT_VERSION, hint.model, hint.lane, hint.ids, hint.bucket))
+    return msgspec.json.encode(_Wire(HINT_VERSION, hint.model, hint.lane, hint.ids))
 
 
 def decode_hint(body: bytes | str) -> Hint:
@@ -79,36 +79,42 @@ def decode_hint(body: bytes | str) -> Hint:
         raise InvalidHintError(str(exc)) from exc
     if wire.v != HINT_VERSION:
         raise InvalidHintError(f"hint version {wire.v}")
-    return Hint(wire.m, wire.l, wire.i, wire.b)
-
-
-def length_bucket(input_bytes: int, item_count: int = 1) -> int:
-    """Returns the bucket of a job by its mean item size: powers of two, so that like lengths travel together."""
-    return max(5, (input_bytes // max(1, item_count)).bit_length())
+    return Hint(wire.m, wire.l, wire.i)
 
 
 def group_hints(
-    jobs: Iterable[Announcement], *, max_ids: int = MAX_IDS_PER_HINT, max_items: int = MAX_ITEMS_PER_HINT
+    jobs: Sequence[Announcement], *, max_ids: int = MAX_IDS_PER_HINT, max_items: int = MAX_ITEMS_PER_HINT
 ) -> list[Hint]:
-    """Groups jobs by (model, lane, length bucket) into as few hints as their order allows.
+    """Groups jobs by flow into few hints, jobs of like length together and the longest first.
 
-    The order of first appearance is kept, so that a fair order of jobs stays fair.
+    A worker pulls hints in a row, so that its window then holds items of like length and little is padded, even
+    where it is too small to sort much itself. The longest first, because short passes at the end let the workers
+    of a fleet finish together. Order among jobs that are announced at once is free; so that a fair order of many
+    jobs stays fair, only stretches of `SORTED_TOGETHER` are sorted.
     """
-    groups: dict[tuple[str, Lane, int], list[JobId]] = {}
-    items: dict[tuple[str, Lane, int], int] = {}
     hints: list[Hint] = []
-    for job in jobs:
-        key = (job.model, job.lane, length_bucket(job.input_bytes, job.item_count))
-        ids = groups.setdefault(key, [])
-        ids.append(job.id)
-        items[key] = items.get(key, 0) + job.item_count
-        if len(ids) == max_ids or items[key] >= max_items:
-            hints.append(_hint(key, groups.pop(key)))
-            del items[key]
-    hints.extend(_hint(key, ids) for key, ids in groups.items())
+    for start in range(0, len(jobs), SORTED_TOGETHER):
+        flows: dict[tuple[str, Lane], list[Announcement]] = {}
+        for job in jobs[start : start + SORTED_TOGETHER]:
+            flows.setdefault((job.model, job.lane), []).append(job)
+        for (model, lane), members in flows.items():
+            members.sort(key=_mean_item_bytes, reverse=True)
+            hints += (Hint(model, lane, ids) for ids in _cut(members, max_ids, max_items))
     return hints
 
 
-def _hint(key: tuple[str, Lane, int], ids: Sequence[JobId]) -> Hint:
-    model, lane, bucket = key
-    return Hint(model, lane, tuple(ids), bucket)
+def _mean_item_bytes(job: Announcement) -> float:
+    return job.input_bytes / max(1, job.item_count)
+
+
+def _cut(jobs: Sequence[Announcement], max_ids: int, max_items: int) -> Iterator[tuple[JobId, ...]]:
+    ids: list[JobId] = []
+    items = 0
+    for job in jobs:
+        ids.append(job.id)
+        items += job.item_count
+        if len(ids) >= max_ids or items >= max_items:
+            yield tuple(ids)
+            ids, items = [], 0
+    if ids:
+        yield tuple(ids)

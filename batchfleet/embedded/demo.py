@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from batchfleet.client import Client, JobRequest
@@ -35,11 +36,13 @@ QUERIES = (
 )
 _NEIGHBOURS = 3
 _QUERY_WAIT_S = 30.0
+_WIDTH = 110
+"""Of the output where it is no terminal: a pipe or a file."""
 
 
 def run_demo(*, texts: int, workers: int | None, as_json: bool) -> Exit:
     """Runs the demo and cleans up after itself; returns the exit code."""
-    console = Console(stderr=as_json, highlight=False)
+    console = Console(stderr=as_json, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="batchfleet-demo-"))
     session: FleetSession | None = None
     try:
@@ -62,13 +65,13 @@ def run_demo(*, texts: int, workers: int | None, as_json: bool) -> Exit:
 
 def _prepare(console: Console, folder: Path, workers: int | None) -> tuple[Selection, FleetSession]:
     console.print(f"Model: all-MiniLM-L6-v2, kept in {cache_dir()}")
-    repository, files = cached_demo_model(lambda text: console.print(f"  {text}", style="dim"))
+    repository, files = cached_demo_model(lambda text: console.print(f"  {escape(text)}", style="dim"))
     selection = choose_variant(files, state_file=folder / "state" / "variants.json")
     for speed in selection.speeds:
         console.print(f"  {speed.variant:15} {speed.texts_per_s:7.0f} texts/s on one core")
     for name, why in selection.refused.items():
-        console.print(f"  {name:15} cannot be used: {why}")
-    console.print(f"Serving [bold]{selection.chosen}[/]: {selection.reason}")
+        console.print(f"  {name:15} cannot be used: {escape(why)}")
+    console.print(f"Serving [bold]{selection.chosen}[/]: {escape(selection.reason)}")
     settings = {
         "BATCHFLEET_MODELS_URL": f"file://{repository.root.resolve()}",
         "BATCHFLEET_WORKER_VARIANT": selection.chosen,

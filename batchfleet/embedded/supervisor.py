@@ -16,56 +16,31 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Self
 
 from batchfleet.embedded.child import Child, ChildSpec
 from batchfleet.embedded.processes import PidFiles, kill, members, read_stat
+from batchfleet.embedded.restart import RestartPolicy
 from batchfleet.logs import Action
 
 _log = logging.getLogger(__name__)
-
-EXIT_CONFIG = 78
-"""A child's exit code for settings that cannot work (EX_CONFIG)."""
-HOPELESS = 1_000
-"""Failures in a row that a child with `EXIT_CONFIG` counts as."""
 
 _HELPERS_S = 3.0
 _HELPERS_LOOK_S = 0.02
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """How long a dead child stays down.
-
-    Attributes:
-        first_s: Delay of the first restart.
-        max_s: Bound of the delay, which doubles with each failure in a row.
-        healthy_s: A child that ran this long is no failure: its next restart is a first one.
-    """
-
-    first_s: float = 0.5
-    max_s: float = 30.0
-    healthy_s: float = 30.0
-
-    def failures_after(self, failures: int, ran_s: float, code: int) -> int:
-        """Returns the number of failures in a row, a run of `ran_s` seconds that just ended included.
-
-        An exit code that says "a restart does not mend this" counts as very many.
-        """
-        if code == EXIT_CONFIG:
-            return HOPELESS
-        return 1 if ran_s >= self.healthy_s else failures + 1
-
-    def delay_s(self, failures: int) -> float:
-        """Returns how long to wait before the restart that follows the `failures`-th failure in a row."""
-        return float(min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 32)))
-
-
 class Supervisor:
-    """A set of children that are kept running until told otherwise. Use as a context, on the main thread."""
+    """A set of children that are kept running until told otherwise. Use as a context, on the main thread.
+
+    Args:
+        specs: What to run.
+        pid_files: Where the children's pids are noted.
+        policy: How long a dead child stays down.
+        on_exit: Told the name of a child that ended unasked, and how it ended.
+        clock: Monotonic seconds.
+    """
 
     def __init__(
         self,
@@ -73,11 +48,13 @@ class Supervisor:
         *,
         pid_files: PidFiles,
         policy: RestartPolicy | None = None,
+        on_exit: Callable[[str, str], None] = lambda _name, _reason: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._children = [Child(spec) for spec in specs]
         self._pid_files = pid_files
         self._policy = policy or RestartPolicy()
+        self._on_exit = on_exit
         self._clock = clock
         self._stops_asked = 0
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -214,6 +191,7 @@ class Supervisor:
             child.failures = self._policy.failures_after(child.failures, ran_s, code)
             delay_s = self._policy.delay_s(child.failures)
             child.restart_at = now + delay_s
+            self._on_exit(child.spec.name, _describe(code))
             _log.error(
                 "%s ended (%s) after %.1f s; restart in %.1f s",
                 child.spec.name,

@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TextIO
 
 from pydantic import ValidationError
@@ -24,6 +23,7 @@ from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.logs import setup_logging
 from batchfleet.models.repository import ModelRepository
 from batchfleet.settings import folder_of
+from batchfleet.telemetry import setup_metrics
 
 Say = Callable[[str], None]
 
@@ -82,7 +82,13 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
         except BatchfleetError as error:
             return _refuse(error, Exit.NO_MODEL)
     _upgrade_database(stack)
-    with Supervisor(stack.children(), pid_files=pid_files) as supervisor:
+    metrics = setup_metrics(stack.settings.metrics_dir)
+
+    def count(name: str, reason: str) -> None:
+        if name.startswith("worker-"):
+            metrics.worker_restarts.labels(reason).inc()
+
+    with Supervisor(stack.children(), pid_files=pid_files, on_exit=count) as supervisor:
         run = _Run(stack, supervisor, say, json_out)
         try:
             return run.until_stopped(needs_worker=bool(repository.models()))

@@ -165,3 +165,16 @@ def test_a_wrong_setting_is_named(tmp_path: Path, models: Path) -> None:
     assert refused.returncode == Exit.FAILED
     assert "BATCHFLEET_LEASE_TTL_S" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_demo_model_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broken.whl").write_bytes(b"not a wheel")
+    environment = {**clean_environment(), "BATCHFLEET_DEMO_WHEEL": str(tmp_path / "broken.whl")}
+    command = up_command(tmp_path / "data", 1, ["--model", "demo"])
+
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+    assert refused.returncode == Exit.NO_MODEL, refused.stderr
+    assert "making the demo model" in refused.stderr
+    assert "broken.whl" in refused.stderr
+    assert "Traceback" not in refused.stderr

@@ -23,8 +23,8 @@ LONG_S = 60.0
 """A wait that a test never sits out: something must end it."""
 
 
-def hint(flow: Flow = BULK, jobs: int = 2, bucket: int = 7) -> Hint:
-    return Hint(flow.model, flow.lane, tuple(new_job_id() for _ in range(jobs)), bucket)
+def hint(flow: Flow = BULK, jobs: int = 2) -> Hint:
+    return Hint(flow.model, flow.lane, tuple(new_job_id() for _ in range(jobs)))
 
 
 @pytest.fixture(params=["memory", "valkey", "valkey-socket"])

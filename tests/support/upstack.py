@@ -54,7 +54,12 @@ class UpStack:
 
     def pid(self, name: str) -> int:
         """Process id of a child, as of now; while it is being started again, of its next life."""
-        return eventually(lambda: self.info["pids"].get(name), f"{name} runs")
+
+        def look() -> int | None:
+            pid = self.info["pids"].get(name)
+            return None if pid is None else int(pid)
+
+        return eventually(look, f"{name} runs")
 
     def kill(self, name: str) -> None:
         """kill -9 of a child."""

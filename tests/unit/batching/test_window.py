@@ -95,7 +95,7 @@ def test_the_most_urgent_item_is_always_in_the_next_batch(kinds: list[tuple[int,
 
     while left:
         batch = formed(filled.next_batch(1e6, flush=True))
-        first = min(left.values(), key=lambda one: (one.urgent_at, one.key))
+        first = min(left.values(), key=lambda one: one.urgency)
         assert first.key in {one.key for one in batch.items}
         for one in batch.items:
             del left[one.key]

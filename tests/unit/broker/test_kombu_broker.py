@@ -23,7 +23,7 @@ ONLINE = Flow("minilm", Lane.ONLINE)
 
 
 def hint(flow: Flow = BULK, jobs: int = 2) -> Hint:
-    return Hint(flow.model, flow.lane, tuple(new_job_id() for _ in range(jobs)), 6)
+    return Hint(flow.model, flow.lane, tuple(new_job_id() for _ in range(jobs)))
 
 
 def value(counter: Any) -> float:

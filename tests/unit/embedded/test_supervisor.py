@@ -12,7 +12,8 @@ import pytest
 
 from batchfleet.embedded.child import ChildSpec
 from batchfleet.embedded.processes import PidFiles, alive
-from batchfleet.embedded.supervisor import RestartPolicy, Supervisor
+from batchfleet.embedded.restart import RestartPolicy
+from batchfleet.embedded.supervisor import Supervisor
 
 SLEEPER = "import signal; print('up', flush=True); signal.pause()"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()"
@@ -81,12 +82,19 @@ def test_a_dead_child_is_restarted_under_a_new_pid(tmp_path: Path, mailbox: Mail
 
 
 def test_failures_in_a_row_are_counted_and_named(tmp_path: Path) -> None:
-    with supervise(tmp_path, spec("broken", DIES)) as supervisor:
+    exits: list[tuple[str, str]] = []
+
+    def note(name: str, reason: str) -> None:
+        exits.append((name, reason))
+
+    pid_files = PidFiles(tmp_path / "run")
+    with Supervisor([spec("broken", DIES)], pid_files=pid_files, policy=QUICK, on_exit=note) as supervisor:
         supervisor.start()
         while supervisor.failing(3) is None:
             supervisor.step(30.0)
 
         assert supervisor.failing(3) == "broken"
+        assert exits[:3] == [("broken", "exit code 3")] * 3
         assert supervisor.restarts >= 2
 
 

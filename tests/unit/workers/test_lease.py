@@ -31,13 +31,18 @@ def test_a_lost_lease_is_never_fresh_again() -> None:
 
 def test_both_sides_see_state_and_retirement() -> None:
     shared = SharedLease()
-
-    assert shared.state is WorkerState.STARTING
-    assert not shared.retired
+    seen = [(shared.state, shared.retired)]
     for state in WorkerState:
         shared.state = state
-        assert shared.state is state
+        seen.append((shared.state, shared.retired))
     shared.beat(1.0)
     shared.retire()
-    assert shared.retired
-    assert shared.state is WorkerState.DRAINING
+    seen.append((shared.state, shared.retired))
+
+    assert seen == [
+        (WorkerState.STARTING, False),
+        (WorkerState.STARTING, False),
+        (WorkerState.READY, False),
+        (WorkerState.DRAINING, False),
+        (WorkerState.DRAINING, True),
+    ]
