@@ -5,7 +5,7 @@ Each is documented in `docs/reference/settings.md`; a test holds the page to thi
 
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     sweep_s: Seconds = 1.0
     """How often the scheduler looks for work to announce, expire or rescue."""
     announced_hints: Count = 512
-    """Hints of one flow that may lie in the broker before the relay holds back."""
+    """Hints of one flow in the broker over which the relay holds back at most; it begins far below."""
 
     @field_validator("worker_models", "worker_providers", mode="before")
     @classmethod
@@ -115,4 +115,4 @@ def folder_of(url: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme != "file":
         raise ValueError(f"not a file URL: {url}")
-    return Path(parts.path)
+    return Path(unquote(parts.path))

@@ -100,6 +100,9 @@ class Metrics:
             "lane",
         )
         self.claim_seconds = self._histogram("claim_seconds", "Duration of one claim.", _STEP_BUCKETS)
+        self.prepare_seconds = self._histogram(
+            "prepare_seconds", "Duration of one call that prepares claimed jobs.", _STEP_BUCKETS
+        )
         self.settle_seconds = self._histogram("settle_seconds", "Duration of one settle.", _STEP_BUCKETS)
         self.stale_settles = self._counter("stale_settles", "Results discarded because their job had moved on.")
         self.rescued_jobs = self._counter(

@@ -76,7 +76,11 @@ def _serve(
         shared.retire()
         return 0
     serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
-    serving.load_all()
+    if not serving.load_all():
+        # A restart may mend it (a model store that was away); a supervisor gives up on one that never starts.
+        parts.store.retire(terms.boot)
+        shared.retire()
+        return EXIT_SICK
     outcome = Outcome(stop)
     drain = build_worker(settings, terms, shared, journal, parts, serving, outcome.fail)
     drain.stages.start()

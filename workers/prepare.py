@@ -17,6 +17,7 @@ from batchfleet.inference.task import ItemFault, PreparedItem
 from batchfleet.jobs.job import JobError, JobErrorCode
 from batchfleet.logs import Action
 from batchfleet.models.repository import ModelRef
+from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob
 from workers.messages import ItemsFailed, JobFailed, SettleMessage
 from workers.serving import PassKey, Serving
@@ -45,11 +46,16 @@ class Preparer:
     """
 
     def __init__(
-        self, serving: Serving, add_items: Callable[[Sequence[Item]], None], settle: Callable[[SettleMessage], None]
+        self,
+        serving: Serving,
+        add_items: Callable[[Sequence[Item]], None],
+        settle: Callable[[SettleMessage], None],
+        metrics: Metrics,
     ) -> None:
         self._serving = serving
         self._add_items = add_items
         self._settle = settle
+        self._metrics = metrics
         self._queue: queue.SimpleQueue[list[ActiveJob] | None] = queue.SimpleQueue()
         self._keys = itertools.count()
 
@@ -68,8 +74,9 @@ class Preparer:
             by_model: dict[ModelRef, list[ActiveJob]] = {}
             for job in jobs:
                 by_model.setdefault(ModelRef(job.claimed.model, job.claimed.version), []).append(job)
-            for ref, group in by_model.items():
-                self._prepare_model(ref, group)
+            with Stopwatch(self._metrics.prepare_seconds):
+                for ref, group in by_model.items():
+                    self._prepare_model(ref, group)
 
     def _next(self) -> list[ActiveJob]:
         """Waits for jobs, then takes what else has come meanwhile."""

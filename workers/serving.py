@@ -54,16 +54,19 @@ class Serving:
         """Returns the names of the models that the worker serves now."""
         return self._names or tuple(self._repository.models())
 
-    def load_all(self) -> None:
-        """Loads and warms up the newest version of each served model.
+    def load_all(self) -> bool:
+        """Loads and warms up the newest version of each served model; returns whether the worker is of any use.
 
         One that cannot be loaded is logged and left to its jobs, which then fail by name: the others serve.
+        A repository that is empty is no failure: models may be published later.
         """
-        for name in self.names():
+        names = self.names()
+        for name in names:
             try:
                 self.get(self._repository.resolve(name))
             except (ModelError, ModelNotFoundError, PassFailedError):
                 logger.exception("a model cannot be served", extra={"action": Action.MODEL_UNUSABLE, "model": name})
+        return bool(self._loaded) or not names
 
     def get(self, ref: ModelRef) -> LoadedModel:
         """Returns a model, loading and warming it up if need be.

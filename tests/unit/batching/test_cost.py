@@ -10,9 +10,7 @@ from batchfleet.batching.cost import ArrivalRate, CostModel, Sample, fit
 
 @given(st.floats(1e-4, 0.1), st.floats(1e-6, 1e-3))
 def test_a_line_is_found_again(fixed: float, per_token: float) -> None:
-    samples = [
-        Sample(count, length, fixed + per_token * count * length) for count in (1, 4, 16) for length in (8, 64)
-    ]
+    samples = [Sample(count, length, fixed + per_token * count * length) for count in (1, 4, 16) for length in (8, 64)]
 
     found = fit(samples)
 

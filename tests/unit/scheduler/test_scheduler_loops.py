@@ -14,7 +14,7 @@ from batchfleet.jobs.memory import MemoryStore
 from batchfleet.jobs.states import JobState
 from batchfleet.telemetry import Metrics
 from scheduler.expire import Expirer
-from scheduler.relay import FORCED_EVERY_S, Relay
+from scheduler.relay import FEWEST_HINTS, FORCED_EVERY_S, Relay, next_enough
 from scheduler.rescue import Contact, Rescuer
 from scheduler.sweep import Sweep
 
@@ -123,6 +123,18 @@ def test_a_flow_with_hints_enough_gets_no_more_until_it_is_emptied() -> None:
     assert len(bench.hints()) == 32 * 6
     bench.sweep.once()
     assert bench.hints() == late
+
+
+def test_what_is_enough_for_a_flow_follows_its_workers() -> None:
+    enough = FEWEST_HINTS
+    for _ in range(4):
+        enough = next_enough(enough, 0, most=100)
+    assert enough == 100
+
+    assert next_enough(enough, 60, most=100) == 100
+    assert next_enough(enough, 100, most=100) == 50
+    assert next_enough(FEWEST_HINTS, 1_000, most=100) == FEWEST_HINTS
+    assert next_enough(4, 1_000, most=4) == 4
 
 
 def test_a_round_now_and_then_ignores_the_depth() -> None:
