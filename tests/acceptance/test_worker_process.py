@@ -69,8 +69,10 @@ def test_a_job_that_its_worker_dies_with_twice_is_convicted_and_its_neighbours_a
 @pytest.mark.timeout(120)
 def test_a_worker_that_was_declared_dead_ends_and_starts_afresh(stack: UpStack) -> None:
     """Its lease row is gone: whatever it holds is somebody else's by now."""
-    before = stack.pid("worker-0")
     database = sqlite3.connect(stack.data_dir / "batchfleet.db", isolation_level=None, timeout=20)
+    # It may be starting just now: only a lease of a worker that is ready is worth losing.
+    find = "SELECT pid FROM workers WHERE state = 'ready'"
+    (before,) = eventually(lambda: database.execute(find).fetchone(), "the worker is ready", 60)
     database.execute("DELETE FROM workers")
     database.close()
 
