@@ -1,6 +1,7 @@
 """The jobs that this worker holds: their progress, and how much room is left."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from batchfleet.inference.executor import Outcome
@@ -46,8 +47,7 @@ class ActiveJobs:
         self._jobs: dict[JobId, ActiveJob] = {}
         self._items = dict.fromkeys(Lane, 0)
         self._lock = threading.Lock()
-        self.freed = threading.Event()
-        """Set whenever room was freed; the receiver clears it."""
+        self._on_freed: Callable[[], None] = _nobody
 
     def add(self, claimed: ClaimedJob, now: float) -> ActiveJob:
         """Takes a claimed job in; `now` is the monotonic time of the claim."""
@@ -69,8 +69,12 @@ class ActiveJobs:
                 return False
             del self._jobs[job.id]
             self._items[job.claimed.lane] -= job.claimed.item_count
-        self.freed.set()
+        self._on_freed()
         return True
+
+    def when_freed(self, callback: Callable[[], None]) -> None:
+        """Has the callback called, on whatever thread, each time that room was freed."""
+        self._on_freed = callback
 
     def all(self) -> list[ActiveJob]:
         """Returns the jobs held now."""
@@ -90,3 +94,7 @@ class ActiveJobs:
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+
+def _nobody() -> None:
+    """Nobody waits for room yet."""

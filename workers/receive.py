@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _IDLE_PULL_S: Final = 5.0
 _BUSY_PULL_S: Final = 1.0
-_FULL_WAIT_S: Final = 0.02
 _FENCED_WAIT_S: Final = 0.2
 _BROKER_AWAY_S: Final = 0.25
 _DIRECT_CLAIM_S: Final = (1.0, 5.0)
@@ -98,11 +97,14 @@ class Receiver:
         self._random = random.Random()  # noqa: S311 - jitter
         self._claim_directly_at = clock()
         self._revoke_at = clock()
+        self._short_of_room = False
+        self._freed = threading.Event()
+        active.when_freed(self._room_freed)
 
     def wake(self) -> None:
         """Ends a wait of `run`, so that it sees that it was asked to stop; callable from any thread."""
         self._broker.interrupt()
-        self._active.freed.set()
+        self._freed.set()
 
     def run(self, stopping: threading.Event) -> None:
         """Receives until stopped: the body of the thread."""
@@ -118,10 +120,14 @@ class Receiver:
         if not self._may_work():
             stopping.wait(_FENCED_WAIT_S)
             return
+        # Set before the room is counted: what is freed from here on ends the wait below.
+        self._short_of_room = True
         room = self._free_room()
         if not any(room.values()):
-            self._wait_for_room(_BUSY_PULL_S)
+            self._freed.wait(_BUSY_PULL_S)
+            self._freed.clear()
             return
+        self._short_of_room = not room[Lane.BULK]
         try:
             hints = self._pull(room, stopping)
         except BrokerUnavailableError as error:
@@ -147,9 +153,12 @@ class Receiver:
             return {lane: free if lane is Lane.ONLINE or free >= least else 0 for lane, free in room.items()}
         return room
 
-    def _wait_for_room(self, longest_s: float) -> None:
-        self._active.freed.wait(longest_s)
-        self._active.freed.clear()
+    def _room_freed(self) -> None:
+        """Ends a wait for room, or for urgent hints only, when there is room for all; on the settler's thread."""
+        self._freed.set()
+        if self._short_of_room and self._free_room()[Lane.BULK]:
+            self._short_of_room = False
+            self._broker.interrupt()
 
     def _pull(self, room: dict[Lane, int], stopping: threading.Event) -> list[Hint]:
         """Returns the hints of the first lane that has any, waiting for one if there is none."""
@@ -158,14 +167,10 @@ class Receiver:
         if not plan.steps:
             stopping.wait(_BUSY_PULL_S)
             return []
-        if len(self._active):
+        if len(self._active) and room[Lane.BULK]:
             for step in plan.steps:
                 if hints := self._pull_step(step, 0.0):
                     return hints
-            if not room[Lane.BULK]:
-                # Blocking here on the urgent lanes would miss the room that the next settle frees.
-                self._wait_for_room(_FULL_WAIT_S)
-                return []
         return self._pull_step(plan.waiting, self._pull_wait_s())
 
     def _pull_step(self, step: PullStep, wait_s: float) -> list[Hint]:
@@ -178,6 +183,8 @@ class Receiver:
 
     def _pull_wait_s(self) -> float:
         """Returns how long a pull may block: no longer than until the next direct claim or check is due."""
+        if self._short_of_room:
+            return _BUSY_PULL_S
         longest = _BUSY_PULL_S if len(self._active) else _IDLE_PULL_S
         return max(0.01, min(longest, self._claim_directly_at - self._clock()))
 
