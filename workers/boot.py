@@ -5,33 +5,12 @@ forks well. The heavy imports (numpy, the runtime) come after the fork, inside `
 """
 
 import os
-import socket
-from pathlib import Path
 
-from batchfleet.jobs.job import BootId, new_job_id
 from batchfleet.settings import Settings
 from batchfleet.telemetry import setup_logging
+from workers.identity import journal_path, new_boot_id
 from workers.keeper import KeeperTerms, fork_keeper
 from workers.lease import SharedLease
-
-EXIT_CONFIG = 78
-"""Exit code for settings or a machine state that a restart does not mend (EX_CONFIG)."""
-
-
-def worker_name(settings: Settings) -> str:
-    """Returns the worker's name: its setting, else the host's name."""
-    return settings.worker_name or socket.gethostname()
-
-
-def journal_path(settings: Settings) -> Path:
-    """Returns where a worker of that name keeps its journal."""
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in worker_name(settings))
-    return settings.state_dir / "journals" / f"{safe}.journal"
-
-
-def new_boot_id() -> BootId:
-    """Returns a fresh boot id."""
-    return new_job_id()
 
 
 def boot() -> int:

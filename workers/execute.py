@@ -9,18 +9,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from batchfleet.batching.batch import Batch
 from batchfleet.clock import Monotonic
 from batchfleet.inference.executor import Outcome, PassItem
 from batchfleet.inference.isolate import IsolatedRun, SickDeviceError, run_isolated
 from batchfleet.inference.registry import LoadedModel
-from batchfleet.jobs.job import BootId, JobId, new_job_id
+from batchfleet.jobs.job import JobId, new_job_id
 from batchfleet.logs import Action
 from batchfleet.telemetry import Metrics
 from workers.active import ActiveJob, ActiveJobs
 from workers.assemble import Assembler
+from workers.identity import Identity
 from workers.journal import Journal
 from workers.messages import PassDone, SettleMessage
 from workers.serving import PassKey, Serving
@@ -28,14 +28,6 @@ from workers.serving import PassKey, Serving
 logger = logging.getLogger(__name__)
 
 _SMOOTHING = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who runs the passes, for provenance."""
-
-    boot: BootId
-    name: str
 
 
 class Device:

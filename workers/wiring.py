@@ -12,9 +12,9 @@ from batchfleet.settings import Settings
 from batchfleet.telemetry import Metrics
 from workers.active import ActiveJobs
 from workers.assemble import Assembler
-from workers.boot import worker_name
 from workers.drain import Drain, Stages
-from workers.execute import Device, Identity
+from workers.execute import Device
+from workers.identity import Identity, worker_name
 from workers.journal import Journal
 from workers.keeper import KeeperTerms
 from workers.lease import Fence, SharedLease

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.models import tiny_text
 from tests.support.upstack import UpStack, eventually, running_up
-from workers.boot import EXIT_CONFIG
+from workers.identity import EXIT_CONFIG
 from workers.journal import Entry, read_journal
 
 LONG = tiny_text(500)

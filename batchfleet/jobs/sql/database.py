@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from batchfleet import clock
 from batchfleet.jobs.job import JobId
 from batchfleet.jobs.sql.statements import Dialect, Sql
 
@@ -82,27 +81,3 @@ class Database(Protocol):
     def close(self) -> None:
         """Closes all connections."""
         ...
-
-
-def open_database(database_url: str, wall: clock.Wall = clock.wall) -> Database:
-    """Returns the database behind a SQLAlchemy URL, without connecting.
-
-    Args:
-        database_url: `sqlite:///path` or `postgresql+psycopg://…`.
-        wall: The time on SQLite. Postgres has its own.
-
-    Raises:
-        ValueError: If it is another kind of database.
-    """
-    url = sa.make_url(database_url)
-    backend = url.get_backend_name()
-    if backend == "sqlite":
-        from batchfleet.jobs.sql.sqlite import SqliteDatabase, database_file  # noqa: PLC0415
-
-        return SqliteDatabase(database_file(database_url), wall)
-    if backend == "postgresql":
-        # psycopg is loaded only where it is used: it costs 30 ms and 10 MB.
-        from batchfleet.jobs.sql.postgres import PostgresDatabase  # noqa: PLC0415
-
-        return PostgresDatabase(url)
-    raise ValueError(f"not a SQLite or Postgres URL: {url.render_as_string(hide_password=True)}")

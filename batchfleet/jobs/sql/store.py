@@ -24,7 +24,8 @@ from batchfleet.jobs.job import (
     WorkerState,
 )
 from batchfleet.jobs.sql import cancel, claim, leases, lookup, observe, relay, rescue, settle, submit
-from batchfleet.jobs.sql.database import DuplicateRowError, Transaction, open_database
+from batchfleet.jobs.sql.database import DuplicateRowError, Transaction
+from batchfleet.jobs.sql.opening import open_database
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import check_settlements
 

@@ -8,8 +8,9 @@ import pytest
 from batchfleet.clock import ManualClock
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import JobFilter
-from batchfleet.jobs.sql.database import Transaction, open_database
+from batchfleet.jobs.sql.database import Transaction
 from batchfleet.jobs.sql.flows import MAX_FLOWS
+from batchfleet.jobs.sql.opening import open_database
 from batchfleet.jobs.sql.sqlite import database_file, lock_file
 from batchfleet.jobs.sql.statements import sql
 from batchfleet.jobs.sql.store import SqlStore
