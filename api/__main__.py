@@ -9,20 +9,16 @@ import os
 import signal
 import sys
 
-from pydantic import ValidationError
-
 from api.app import create_app
 from api.parts import build_parts, close_parts
 from api.server import Server
 from batchfleet.errors import BatchfleetError
 from batchfleet.lifecycle import PARENT_FD_VARIABLE, ParentWatch, die_with_parent
 from batchfleet.logs import Action, setup_logging
-from batchfleet.settings import Settings
+from batchfleet.settings import EXIT_CONFIG, Settings, SettingsError, read_settings
 from batchfleet.telemetry import setup_metrics
 
 EXIT_NOT_STARTED = 1
-EXIT_CONFIG = 78
-"""EX_CONFIG: a supervisor need not try again."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +32,9 @@ class UnsafeHostError(BatchfleetError):
 def main() -> int:
     """Runs the process until it is told to stop; returns its exit code."""
     try:
-        settings = Settings()
+        settings = read_settings()
         check_host(settings.api_host)
-    except (ValidationError, UnsafeHostError) as exc:
+    except (SettingsError, UnsafeHostError) as exc:
         print(f"batchfleet api: {exc}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_CONFIG
     setup_logging(settings.log_level, settings.log_format)

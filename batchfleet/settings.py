@@ -4,20 +4,35 @@ Each is documented in `docs/reference/settings.md`; a test holds the page to thi
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from batchfleet.errors import BatchfleetError
+
+EXIT_CONFIG: Final = 78
+"""Exit code of a process whose settings cannot be used (EX_CONFIG): a supervisor need not try again."""
+
+_PREFIX: Final = "BATCHFLEET_"
+_DATABASES: Final = ("sqlite:///", "postgresql://", "postgresql+psycopg://")
+_BROKERS: Final = ("redis://", "rediss://", "redis+socket://")
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
 
+class SettingsError(BatchfleetError):
+    """A setting cannot be used; the message names the environment variable."""
+
+    code = "settings_invalid"
+
+
 class Settings(BaseSettings):
     """All settings, with the defaults of a single machine."""
 
-    model_config = SettingsConfigDict(env_prefix="BATCHFLEET_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
 
     # -- where things are ---------------------------------------------------------------------------------
     database_url: str = "sqlite:///batchfleet.db"
@@ -98,12 +113,45 @@ class Settings(BaseSettings):
             raise ValueError("must be file:///folder")
         return value
 
-    @field_validator("lease_ttl_s")
+    @field_validator("database_url")
     @classmethod
-    def _ttl_spans_heartbeats(cls, value: float) -> float:
-        if value < 1.0:
-            raise ValueError("must be at least 1 second")
+    def _known_database(cls, value: str) -> str:
+        if not value.startswith(_DATABASES):
+            raise ValueError("must be sqlite:///path or postgresql+psycopg://user@host/database")
         return value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _known_broker(cls, value: str) -> str:
+        if value != "none" and not value.startswith(_BROKERS):
+            raise ValueError("must be none, redis://host:port/0, rediss://… or redis+socket:///path")
+        return value
+
+    @model_validator(mode="after")
+    def _ttl_spans_heartbeats(self) -> Self:
+        if self.lease_ttl_s < 3 * self.heartbeat_s:
+            raise ValueError(
+                f"{_PREFIX}LEASE_TTL_S={self.lease_ttl_s:g} must be at least three times "
+                f"{_PREFIX}HEARTBEAT_S={self.heartbeat_s:g}: one late heartbeat must not be a death"
+            )
+        return self
+
+
+def read_settings() -> Settings:
+    """Returns the settings of this process.
+
+    Raises:
+        SettingsError: If any is wrong; the message has a line for each, with the variable's name.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = []
+        for wrong in error.errors(include_url=False, include_input=False):
+            variable = f"{_PREFIX}{str(wrong['loc'][0]).upper()}: " if wrong["loc"] else ""
+            # Not the value itself: a URL may hold a password.
+            lines.append(f"{variable}{wrong['msg'].removeprefix('Value error, ')}")
+        raise SettingsError("\n".join(lines)) from None
 
 
 def folder_of(url: str) -> Path:

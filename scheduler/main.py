@@ -1,12 +1,13 @@
 """Wires one scheduler process together and runs it until it is told to stop."""
 
 import logging
+import sys
 
 from batchfleet.broker.connect import connect_broker, connect_ring
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
 from batchfleet.logs import Action
-from batchfleet.settings import Settings
+from batchfleet.settings import EXIT_CONFIG, SettingsError, read_settings
 from batchfleet.telemetry import setup_logging, setup_metrics
 from scheduler.expire import Expirer
 from scheduler.relay import Relay
@@ -20,7 +21,11 @@ _STOP_S = 10.0
 
 def main() -> int:
     """Runs the scheduler; returns the exit code."""
-    settings = Settings()
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        print(f"batchfleet scheduler: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
+        return EXIT_CONFIG
     setup_logging(settings.log_level, settings.log_format)
     metrics = setup_metrics(settings.metrics_dir)
     with StopSignal() as stop:

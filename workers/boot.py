@@ -5,8 +5,9 @@ forks well. The heavy imports (numpy, the runtime) come after the fork, inside `
 """
 
 import os
+import sys
 
-from batchfleet.settings import Settings
+from batchfleet.settings import EXIT_CONFIG, SettingsError, read_settings
 from batchfleet.telemetry import setup_logging
 from workers.identity import journal_path, new_boot_id
 from workers.keeper import KeeperTerms, fork_keeper
@@ -15,7 +16,11 @@ from workers.lease import SharedLease
 
 def boot() -> int:
     """Runs a worker; returns the exit code."""
-    settings = Settings()
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        print(f"batchfleet worker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
+        return EXIT_CONFIG
     setup_logging(settings.log_level, settings.log_format)
     # One process a core: libraries that would start a pool of threads are told not to, before they are imported.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

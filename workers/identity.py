@@ -7,9 +7,6 @@ from pathlib import Path
 from batchfleet.jobs.job import BootId, new_job_id
 from batchfleet.settings import Settings
 
-EXIT_CONFIG = 78
-"""Exit code for settings or a machine state that a restart does not mend (EX_CONFIG)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:

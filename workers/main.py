@@ -16,9 +16,9 @@ from batchfleet.lifecycle import ParentWatch, StopSignal
 from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRepository
 from batchfleet.results.local_blobs import LocalBlobs
-from batchfleet.settings import Settings, folder_of
+from batchfleet.settings import EXIT_CONFIG, Settings, folder_of
 from batchfleet.telemetry import Metrics, setup_metrics
-from workers.identity import EXIT_CONFIG, worker_name
+from workers.identity import worker_name
 from workers.journal import Journal, JournalInUseError
 from workers.keeper import Keeper, KeeperTerms, start_beating
 from workers.lease import SharedLease

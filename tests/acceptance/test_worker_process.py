@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from batchfleet.settings import EXIT_CONFIG
 from tests.support.models import tiny_text
 from tests.support.upstack import UpStack, eventually, running_up
-from workers.identity import EXIT_CONFIG
 from workers.journal import Entry, read_journal
 
 LONG = tiny_text(500)
