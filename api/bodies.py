@@ -1,6 +1,5 @@
 """Bytes of a request body → structures of `schemas`, or an error that names the field."""
 
-import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -8,24 +7,25 @@ from litestar import Request
 
 from api.problems import CrossOriginError, MalformedBodyError, UnsupportedMediaTypeError
 from api.schemas import BulkJobBody, JobBody, LookupBody
+from api.wording import Wording, holds_several, malformed
 from batchfleet.errors import InvalidRequestError, TooLargeError
 
 T = TypeVar("T")
 
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
-_JSON_TYPES = frozenset({"", "application/json", "text/json", "text/plain", "application/x-www-form-urlencoded"})
-"""Besides the JSON types, what clients say that say nothing (`curl -d` states the last one)."""
+JSON_TYPES = frozenset({"", "application/json", "text/json", "text/plain", "application/x-www-form-urlencoded"})
+"""Besides the JSON types (all `+json` ones, too), what clients state of themselves when their user stated nothing:
+`curl -d` the last one, a browser's `fetch` of a string `text/plain`. `check_origin` guards what these open."""
 
-_AT = re.compile(r"^(?P<message>.*?)(?: - at `(?:key in )?(?P<path>\$[^`]*)`)?$", re.DOTALL)
-_NAMED = re.compile(r"(?:unknown|required) field `(?P<field>[^`]*)`")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BOM = b"\xef\xbb\xbf"
 
 job_decoder = msgspec.json.Decoder(JobBody)
 lookup_decoder = msgspec.json.Decoder(LookupBody)
 _bulk_job = msgspec.json.Decoder(BulkJobBody)
 _bulk_jobs = msgspec.json.Decoder(list[BulkJobBody])
+_raw_job = msgspec.json.Decoder(msgspec.Raw)
 _raw_jobs = msgspec.json.Decoder(list[msgspec.Raw])
+_wording = Wording(JobBody, BulkJobBody, LookupBody)
 
 
 class ClientGoneError(MalformedBodyError):
@@ -85,12 +85,12 @@ def check_json_type(request: Request[Any, Any, Any], *, also: frozenset[str] = f
     """
     check_origin(request)
     stated = content_type(request)
-    if stated not in _JSON_TYPES and stated not in also and not stated.endswith("+json"):
-        raise UnsupportedMediaTypeError(f"send application/json, not {stated!r}")
+    if stated not in JSON_TYPES and stated not in also and not stated.endswith("+json"):
+        raise UnsupportedMediaTypeError(_wrong_type(stated), field="Content-Type")
 
 
-def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
-    """Decodes a body.
+def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, *, line: bool = False) -> T:
+    """Decodes a body, or one line of it.
 
     Raises:
         MalformedBodyError: If it is not JSON.
@@ -99,28 +99,18 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as exc:
-        raise named(exc) from exc
+        raise _wording.invalid(exc) from exc
     except msgspec.DecodeError as exc:
-        raise _malformed(exc, bytes(body)) from exc
+        raise malformed(exc, bytes(body), line=line) from exc
     except RecursionError as exc:
         raise MalformedBodyError("nested too deeply") from exc
-
-
-def named(exc: msgspec.ValidationError) -> InvalidRequestError:
-    """Turns msgspec's "… - at `$.inputs[4]`" into an error with the field `inputs[4]`."""
-    match = _AT.match(str(exc))
-    message, path = (match["message"], match["path"] or "$") if match else (str(exc), "$")
-    mentioned = _NAMED.search(message)
-    if mentioned:
-        path = f"{path}.{mentioned['field']}"
-    return InvalidRequestError(message.replace("`", "'"), field=path.removeprefix("$").removeprefix(".") or None)
 
 
 def decode_bulk(body: bytes, *, ndjson: bool, limit: int) -> list[BulkJobBody | InvalidRequestError]:
     """Decodes a JSON array or NDJSON; a bad member costs only itself.
 
     Raises:
-        MalformedBodyError: If the array as a whole is not JSON.
+        MalformedBodyError: If the array as a whole is not JSON, or all lines were sent as one.
         InvalidRequestError: If it is something other than an array, or empty.
         TooLargeError: If there are more than `limit` jobs.
     """
@@ -145,12 +135,26 @@ def _lines(body: bytes) -> list[Any]:
     try:
         return _bulk_job.decode_lines(body)
     except (msgspec.DecodeError, RecursionError):
-        return [line for line in body.split(b"\n") if line.strip()]
+        lines = [line for line in body.split(b"\n") if line.strip()]
+        if len(lines) == 1:
+            _refuse_joined(lines[0])
+        return lines
+
+
+def _refuse_joined(line: bytes) -> None:
+    """`curl -d @file` takes the line ends out: then it is the request that is wrong, and not one of its jobs."""
+    try:
+        _raw_job.decode(line)
+    except msgspec.DecodeError as exc:
+        if holds_several(exc, line):
+            raise malformed(exc, line, line=True) from exc
+    except RecursionError:
+        pass  # told of the job
 
 
 def _member(raw: bytes | msgspec.Raw) -> BulkJobBody | InvalidRequestError:
     try:
-        return decode(_bulk_job, raw)
+        return decode(_bulk_job, raw, line=True)
     except InvalidRequestError as exc:
         return exc
 
@@ -160,7 +164,7 @@ def _looks_like_lines(body: bytes) -> bool:
     return body[:64].lstrip()[:1] == b"{"
 
 
-def _malformed(exc: msgspec.DecodeError, body: bytes) -> MalformedBodyError:
-    if _SURROGATE.search(body):
-        return MalformedBodyError(f"{exc} (is there half of a surrogate pair, as in \\ud800?)")
-    return MalformedBodyError(str(exc))
+def _wrong_type(stated: str) -> str:
+    if stated in NDJSON_TYPES:
+        return f"send application/json, not {stated!r} (which POST /v1/jobs/bulk takes)"
+    return f"send application/json, not {stated!r}"

@@ -18,7 +18,7 @@ from api.schemas import JobBody
 from batchfleet.clock import Wall
 from batchfleet.errors import InvalidRequestError, TooLargeError, UnsupportedFieldError
 from batchfleet.jobs.admission import check_item_count
-from batchfleet.jobs.job import Lane, NewJob, new_job_id
+from batchfleet.jobs.job import MAX_ITEMS_PER_JOB, Lane, NewJob, new_job_id
 from batchfleet.settings import Settings
 
 DEFAULT_TENANT = "default"
@@ -92,8 +92,8 @@ class JobMaker:
     def _inputs(self, body: JobBody, pinned: PinnedModel) -> bytes:
         inputs = body.inputs
         if inputs is UNSET:
-            raise InvalidRequestError("is missing", field="inputs")
-        check_item_count(len(inputs))
+            raise InvalidRequestError("`inputs` is required", field="inputs")
+        _check_count(len(inputs))
         pinned.intake.check_inputs(inputs)
         data = _encode(inputs)
         if len(data) > self._settings.max_item_bytes:
@@ -116,6 +116,9 @@ class JobMaker:
         now = self._wall()
         if run_at > now + MAX_RUN_AT_S:
             raise InvalidRequestError("must lie within the next 366 days", field="run_at")
+        if body.ttl_s is not None and now < run_at and now + body.ttl_s <= run_at:
+            told = "counts from now and ends before `run_at`: the job could never start"
+            raise InvalidRequestError(told, field="ttl_s")
         return run_at if run_at > now else None
 
 
@@ -130,6 +133,13 @@ def check_key(text: str | None) -> str | None:
     if not 1 <= len(text) <= 255 or not text.isascii() or not text.isprintable():
         raise InvalidRequestError("must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
     return text
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_ITEMS_PER_JOB:
+        told = f"a job takes at most {MAX_ITEMS_PER_JOB:,} inputs, not {count:,}: submit several jobs"
+        raise TooLargeError(told, field="inputs")
+    check_item_count(count)
 
 
 def _refuse_unsupported(body: JobBody) -> None:

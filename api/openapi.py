@@ -29,7 +29,8 @@ class Operation:
     Attributes:
         name: Its `operationId`, equal to the name of the route's handler.
         answers: Structure (or media type) of each successful status.
-        problems: Statuses of problems that it can answer besides 500 and 503.
+        problems: Codes of problems that it can answer besides `internal_error`.
+        told: What a status means, where it is not plain.
         query: Names and meanings of the query parameters.
         headers: Names and meanings of request headers.
     """
@@ -40,13 +41,26 @@ class Operation:
     summary: str
     answers: dict[int, Any]
     body: Any = None
-    problems: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+    told: dict[int, str] | None = None
     query: dict[str, str] | None = None
     headers: dict[str, str] | None = None
 
+    @property
+    def statuses(self) -> frozenset[int]:
+        """The statuses of its problems."""
+        return frozenset(TABLE[code].status for code in self.problems)
+
 
 _WAIT = {"wait": "Seconds (0 to 60) for which the answer may wait for the end of the job."}
-_BODY = (400, 403, 413, 415)
+_ASKED = ("invalid_request",)
+_BODY = (*_ASKED, "malformed_body", "cross_origin", "too_large", "unsupported_media_type")
+_STORE = ("overloaded", "store_unavailable", "unavailable")
+_MODEL = ("model_not_found", "model_config_invalid")
+_NO_RESULT = ("job_failed", "job_cancelled", "job_expired", "result_gone")
+_ENDED = "The job has ended; it is shown with its result if that is small."
+_NOT_ENDED = "The job is taken and has not ended; `Location` says where to ask, `Retry-After` when."
+_REPLAYED = "A repeated request with the same key and body gets the first job, with `Idempotency-Replayed: true`."
 
 OPERATIONS = (
     Operation(
@@ -56,9 +70,10 @@ OPERATIONS = (
         summary="Submit one job",
         body=JobBody,
         answers={202: JobView, 200: JobView},
-        problems=(*_BODY, 404, 422, 429),
+        problems=(*_BODY, "unsupported_field", *_MODEL, "idempotency_conflict", *_STORE),
+        told={202: _NOT_ENDED, 200: _ENDED},
         query=_WAIT,
-        headers={"Idempotency-Key": "A repeated request with the same key and body gets the first answer."},
+        headers={"Idempotency-Key": _REPLAYED},
     ),
     Operation(
         method="post",
@@ -67,7 +82,8 @@ OPERATIONS = (
         summary="Submit many jobs (JSON array or NDJSON); bad ones do not cost good ones",
         body=list[BulkJobBody],
         answers={202: BulkAnswer},
-        problems=(*_BODY, 429),
+        problems=(*_BODY, *_STORE),
+        told={202: "What became of each job, in order: its `id` and `status`, or its `error`."},
     ),
     Operation(
         method="get",
@@ -75,7 +91,7 @@ OPERATIONS = (
         name="list_jobs",
         summary="List jobs, newest first",
         answers={200: JobPage},
-        problems=(400,),
+        problems=(*_ASKED, *_STORE),
         query={
             "status": "States, separated by commas.",
             "model": "Name of a model.",
@@ -91,7 +107,7 @@ OPERATIONS = (
         summary="Show up to 1000 jobs at once",
         body=LookupBody,
         answers={200: Jobs},
-        problems=_BODY,
+        problems=(*_BODY, *_STORE),
     ),
     Operation(
         method="get",
@@ -99,7 +115,8 @@ OPERATIONS = (
         name="get_job",
         summary="Show a job, after waiting for its end if asked to",
         answers={200: JobView, 304: None},
-        problems=(400, 404),
+        problems=(*_ASKED, "job_not_found", *_STORE),
+        told={200: "The job; while it has not ended, `Retry-After` says when to ask again.", 304: "Nothing changed."},
         query=_WAIT,
         headers={"If-None-Match": "The ETag of an earlier answer: 304 if nothing changed."},
     ),
@@ -109,7 +126,11 @@ OPERATIONS = (
         name="get_result",
         summary="Fetch the result of a job",
         answers={200: ("application/json", "application/x-npy", "application/msgpack"), 202: JobView},
-        problems=(404, 406, 409, 410),
+        problems=(
+            *(*_ASKED, "job_not_found", "not_acceptable", "not_representable"),
+            *(*_NO_RESULT, "blobs_unavailable", *_STORE),
+        ),
+        told={200: "The result.", 202: "No result yet, but the job: it has not ended. Does not wait."},
         headers={"Accept": "The form of the result."},
     ),
     Operation(
@@ -118,7 +139,8 @@ OPERATIONS = (
         name="cancel_job",
         summary="Cancel a job; one that has ended stays as it is",
         answers={200: JobView},
-        problems=(403, 404),
+        problems=(*_ASKED, "cross_origin", "job_not_found", *_STORE),
+        told={200: "The job, as it is now."},
     ),
     Operation(
         method="get",
@@ -126,6 +148,7 @@ OPERATIONS = (
         name="list_models",
         summary="List models (OpenAI's shape)",
         answers={200: ModelList},
+        problems=_ASKED,
     ),
     Operation(
         method="get",
@@ -133,7 +156,7 @@ OPERATIONS = (
         name="get_model",
         summary="Show a model",
         answers={200: ModelView},
-        problems=(404,),
+        problems=(*_ASKED, *_MODEL),
     ),
     Operation(
         method="get",
@@ -148,6 +171,7 @@ OPERATIONS = (
         name="readyz",
         summary="Whether the process can take jobs, and what is wrong",
         answers={200: Health, 503: Health},
+        told={200: "Jobs are taken (`ready`, or `degraded`).", 503: "The database cannot be reached: `unavailable`."},
     ),
     Operation(
         method="get", path="/metrics", name="metrics", summary="Prometheus metrics", answers={200: ("text/plain",)}
@@ -202,10 +226,13 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": _parameters(operation),
-        "responses": {str(status): _answer(kind, schemas) for status, kind in operation.answers.items()},
+        "responses": {
+            str(status): {"description": (operation.told or {}).get(status, "OK"), **_answer(kind, schemas)}
+            for status, kind in operation.answers.items()
+        },
     }
-    for status in (*operation.problems, 500, 503):
-        described["responses"].setdefault(str(status), _problem(status, schemas))
+    for status in sorted({*operation.statuses, 500}):
+        described["responses"][str(status)] = _problem(status, operation, schemas)
     if operation.body is not None:
         content = {"application/json": {"schema": schemas[str(operation.body)]}}
         if operation.body == list[BulkJobBody]:
@@ -228,12 +255,13 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 
 def _answer(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if kind is None:
-        return {"description": "Nothing changed"}
+        return {}
     if isinstance(kind, tuple):
-        return {"description": "OK", "content": {name: {"schema": {}} for name in kind}}
-    return {"description": "OK", "content": {"application/json": {"schema": schemas[str(kind)]}}}
+        return {"content": {name: {"schema": {}} for name in kind}}
+    return {"content": {"application/json": {"schema": schemas[str(kind)]}}}
 
 
-def _problem(status: int, schemas: dict[str, Any]) -> dict[str, Any]:
-    codes = ", ".join(f"`{code}`" for code, row in TABLE.items() if row.status == status)
-    return {"description": codes, "content": {PROBLEM_TYPE: {"schema": schemas[str(Problem)]}}}
+def _problem(status: int, operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    codes = [code for code in (*operation.problems, "internal_error") if TABLE[code].status == status]
+    content = {PROBLEM_TYPE: {"schema": schemas[str(Problem)]}}
+    return {"description": ", ".join(f"`{code}`" for code in codes), "content": content}

@@ -158,7 +158,7 @@ def code_of(exc: Exception) -> str:
 def detail_of(exc: Exception) -> str:
     """Returns a sentence that is safe to show: unexpected errors say nothing of our insides."""
     if isinstance(exc, HTTPException):
-        return exc.detail
+        return "there is no such path; /docs lists those there are" if exc.status_code == 404 else exc.detail
     if isinstance(exc, BatchfleetError) and str(exc):
         return str(exc)
     return "an unexpected error; the log has more under the request id"

@@ -10,51 +10,87 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from api.problems import JobFailure
+from api.wording import rule
 from batchfleet.jobs.admission import MAX_ATTEMPTS, MAX_RUN_TIMEOUT_S, MAX_TTL_S
 from batchfleet.jobs.job import Lane, OnItemError
 
 MAX_LOOKUP_IDS = 1_000
 
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+\Z")]
-Key = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[ -~]+\Z")]
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9._-]+\Z",
+        extra=rule("must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'"),
+    ),
+]
+Key = Annotated[
+    str,
+    Meta(min_length=1, max_length=255, pattern=r"^[ -~]+\Z", extra=rule("must be 1 to 255 printable ASCII characters")),
+]
 Moment = Annotated[datetime, Meta(tz=True)]
 TimeToLive = Annotated[float, Meta(gt=0, le=MAX_TTL_S)]
 RunTimeout = Annotated[float, Meta(gt=0, le=MAX_RUN_TIMEOUT_S)]
 Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
 
 
+def _says(meaning: str) -> Meta:
+    """States what a member means: `/openapi.json` and `/docs` show it."""
+    return Meta(description=meaning)
+
+
+_NOT_BUILT = "Not supported by this version: refused, never ignored."
+
+
 class JobBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """Body of `POST /v1/jobs`."""
 
-    model: Name
-    inputs: list[Any] | UnsetType = UNSET
-    version: Name | None = None
-    parameters: dict[str, Any] | None = None
-    lane: Lane | None = None
-    run_at: Moment | None = None
-    ttl_s: TimeToLive | None = None
-    on_item_error: OnItemError = OnItemError.FAIL
-    metadata: dict[str, Any] | None = None
-    run_timeout_s: RunTimeout | None = None
-    max_attempts: Attempts | None = None
+    model: Annotated[Name, _says("Name of a model.")]
+    # Required, but said by `newjobs`: a job that states what is not built yet must hear of that first.
+    inputs: Annotated[
+        list[Any] | UnsetType,
+        _says("1 to 1,024 inputs, each what the model's task takes (`embed`: a text, or an object with `text`)."),
+    ] = UNSET
+    version: Annotated[Name | None, _says("Version of the model; default: the newest. It is pinned now.")] = None
+    parameters: Annotated[dict[str, Any] | None, _says("What the task can be told (`embed`: `normalize`).")] = None
+    lane: Annotated[
+        Lane | None, _says("Service class; default: `online` with `wait`, `bulk` in bulk, else `standard`.")
+    ] = None
+    run_at: Annotated[
+        Moment | None, _says("Time, with its zone, before which it must not start; at most 366 days ahead.")
+    ] = None
+    ttl_s: Annotated[
+        TimeToLive | None, _says("Seconds from submission within which it must start; it is `expired` else.")
+    ] = None
+    on_item_error: Annotated[
+        OnItemError, _says("`fail`: one bad input fails the job. `partial`: the result has values and errors by index.")
+    ] = OnItemError.FAIL
+    metadata: Annotated[dict[str, Any] | None, _says("Object of at most 16 KiB, shown with the job.")] = None
+    run_timeout_s: Annotated[RunTimeout | None, _says("Seconds for which one run may take.")] = None
+    max_attempts: Annotated[
+        Attempts | None, _says("Runs that may end in an error of the job's own before it fails.")
+    ] = None
     # Part of the contract, but not built yet: refused by name, never ignored.
-    adapter: str | None = None
-    input_uri: Any = None
-    output_uri: Any = None
-    callback_url: Any = None
+    adapter: Annotated[str | None, _says(_NOT_BUILT)] = None
+    input_uri: Annotated[Any, _says(_NOT_BUILT)] = None
+    output_uri: Annotated[Any, _says(_NOT_BUILT)] = None
+    callback_url: Annotated[Any, _says(_NOT_BUILT)] = None
 
 
 class BulkJobBody(JobBody, forbid_unknown_fields=True, frozen=True, gc=False):
     """One job of `POST /v1/jobs/bulk`."""
 
-    idempotency_key: Key | None = None
+    idempotency_key: Annotated[
+        Key | None, _says("As the header `Idempotency-Key` of a single job: a repeated one gets the first job.")
+    ] = None
 
 
 class LookupBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Body of `POST /v1/jobs/lookup`."""
 
-    ids: list[str]
-    include: list[str] = []
+    ids: Annotated[list[str], _says("Ids of up to 1,000 jobs.")]
+    include: Annotated[list[str], _says("`result`: small results are shown with their jobs.")] = []
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -96,11 +132,15 @@ class BulkFailure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class BulkEntry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What became of one job of a bulk request: `id` and `status`, or `error`."""
+    """What became of one job of a bulk request: `id` and `status`, or `error`.
+
+    `replayed` is there, and true, where the key was known: the entry shows the first job.
+    """
 
     index: int
     id: str | None = None
     status: str | None = None
+    replayed: bool = False
     error: BulkFailure | None = None
 
 

@@ -12,7 +12,7 @@ from api.parts import Parts
 from api.submitter import Submitter
 from api.views import serving
 from api.waiters import Waiters
-from batchfleet.errors import UnavailableError
+from batchfleet.errors import OverloadedError, UnavailableError
 from batchfleet.jobs.job import Announcement, JobId, JobRecord, WorkerLease
 
 WORKERS_FRESH_S = 2.0
@@ -69,7 +69,7 @@ class Services:
         """Returns how many live workers take jobs of the model; None where the database cannot tell."""
         try:
             workers = await self.workers.get()
-        except UnavailableError:
+        except (UnavailableError, OverloadedError):
             return None
         return serving(workers, model, self.settings.lease_ttl_s)
 

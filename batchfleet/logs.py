@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Literal, TextIO
 from urllib.parse import urlsplit, urlunsplit
@@ -49,6 +50,48 @@ class Action(StrEnum):
     CHILD_STARTED = "child_started"
     CHILD_EXITED = "child_exited"
     CHILD_KILLED = "child_killed"
+
+
+class OutageLog:
+    """Tells of an outage once, then now and then, and of its end; not at each of a hundred tries.
+
+    Not thread-safe: one for each thread and each thing that can be away.
+
+    Args:
+        logger: Where it is told.
+        what: What is away, for the message ("the database").
+        action: Action name of its lines.
+    """
+
+    REPEAT_S: Final = 30.0
+
+    def __init__(
+        self, logger: logging.Logger, what: str, action: Action, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logger = logger
+        self._what = what
+        self._action = action
+        self._clock = clock
+        self._since: float | None = None
+        self._told_at = 0.0
+
+    def failed(self, error: Exception) -> None:
+        """Notes one more failed try."""
+        now = self._clock()
+        if self._since is None:
+            self._since = now
+        elif now - self._told_at < self.REPEAT_S:
+            return
+        self._told_at = now
+        extra = {"action": self._action, "for_s": round(now - self._since, 1)}
+        self._logger.warning("waiting for %s: %s", self._what, error, extra=extra)
+
+    def worked(self) -> None:
+        """Notes that it answers; told only after an outage."""
+        if self._since is not None:
+            extra = {"action": self._action, "for_s": round(self._clock() - self._since, 1)}
+            self._logger.info("%s answers again", self._what, extra=extra)
+            self._since = None
 
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

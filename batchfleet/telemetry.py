@@ -144,6 +144,13 @@ class Metrics:
         self.rings_published = self._counter("rings_published", "Rings sent (one may name many jobs).")
         self.rings_failed = self._counter("rings_failed", "Rings not sent: the broker was down.")
 
+    def count_rescue(self, *, requeued: int, ended: Iterable[str], dead_boots: int) -> None:
+        """Counts what a rescue or a burial did: jobs queued again, states that others ended in, boots."""
+        self.rescued_jobs.labels("queued").inc(requeued)
+        for state in ended:
+            self.rescued_jobs.labels(state).inc()
+        self.dead_boots.inc(dead_boots)
+
     def watch_queues(self, read: ReadDepths) -> None:
         """Adds queue depth and oldest age, read from the database at each scrape; for one process of the fleet."""
         collector = _QueueCollector(read, self.scrape_failures)

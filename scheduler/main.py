@@ -17,6 +17,7 @@ from scheduler.sweep import Sweep
 logger = logging.getLogger(__name__)
 
 _STOP_S = 10.0
+_LEAST_GAP_S = 4.0
 
 
 def main() -> int:
@@ -33,7 +34,7 @@ def main() -> int:
         store = SqlStore(settings.database_url)
         broker = connect_broker(settings.broker_url, metrics=metrics)
         ring = connect_ring(settings.broker_url, metrics=metrics)
-        contact = Contact()
+        contact = Contact(most_gap_s=max(_LEAST_GAP_S, 5 * settings.sweep_s))
         sweep = Sweep(
             store,
             Relay(store, broker, metrics, settings.announced_hints),

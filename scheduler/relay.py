@@ -16,7 +16,7 @@ from batchfleet.broker.port import HintBroker
 from batchfleet.clock import Monotonic
 from batchfleet.errors import BrokerUnavailableError
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action
+from batchfleet.logs import Action, OutageLog
 from batchfleet.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class Relay:
         self._clock = clock
         self._enough: dict[Flow, int] = {}
         self._forced_at = clock()
+        self._outage = OutageLog(logger, "the broker", Action.BROKER_UNAVAILABLE, clock)
 
     def step(self) -> int:
         """Announces what is due and fits; returns how many jobs that were.
@@ -68,8 +69,9 @@ class Relay:
             self._broker.publish(hints)
         except BrokerUnavailableError as error:
             self._metrics.announcements_failed.inc(len(announced))
-            logger.warning("the broker is away: %s", error, extra={"action": Action.BROKER_UNAVAILABLE})
+            self._outage.failed(error)
         else:
+            self._outage.worked()
             self._metrics.relayed_jobs.inc(len(announced))
         return len(announced)
 

@@ -21,18 +21,28 @@ PAGE: Final = 500
 
 
 class Contact:
-    """Since when the database has answered without a break. Pure; times are monotonic seconds."""
+    """Since when the database has answered without a break. Pure; times are monotonic seconds.
 
-    def __init__(self) -> None:
+    A gap between two answers is a break as well, whether a call hung or this process (or the whole machine) was
+    paused: the workers may have been paused with it.
+
+    Args:
+        most_gap_s: Longest time from one answer to the next, and that one call may take.
+    """
+
+    def __init__(self, most_gap_s: float) -> None:
+        self._most_gap_s = most_gap_s
         self._since: float | None = None
+        self._last = 0.0
 
-    def answered(self, now: float) -> None:
-        """Notes that the database answered."""
-        if self._since is None:
+    def answered(self, asked_at: float, now: float) -> None:
+        """Notes an answer, and when it was asked for."""
+        if self._since is None or now - self._last > self._most_gap_s or now - asked_at > self._most_gap_s:
             self._since = now
+        self._last = now
 
     def failed(self) -> None:
-        """Notes that it did not."""
+        """Notes that no answer came."""
         self._since = None
 
     def unbroken_for(self, now: float) -> float:
@@ -76,10 +86,11 @@ class Rescuer:
         return outcome
 
     def _count(self, outcome: RescueOutcome) -> None:
-        self._metrics.rescued_jobs.labels("queued").inc(len(outcome.requeued))
-        for _, state in outcome.ended:
-            self._metrics.rescued_jobs.labels(state).inc()
-        self._metrics.dead_boots.inc(len(outcome.dead_boots))
+        self._metrics.count_rescue(
+            requeued=len(outcome.requeued),
+            ended=[state for _, state in outcome.ended],
+            dead_boots=len(outcome.dead_boots),
+        )
         logger.warning(
             "jobs rescued",
             extra={

@@ -13,7 +13,7 @@ from typing import Final
 from batchfleet.clock import Monotonic
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action
+from batchfleet.logs import Action, OutageLog
 from scheduler.expire import Expirer
 from scheduler.relay import Relay
 from scheduler.rescue import Contact, Rescuer
@@ -53,6 +53,7 @@ class Sweep:
         self._interval_s = interval_s
         self._lease_ttl_s = lease_ttl_s
         self._clock = clock
+        self._outage = OutageLog(logger, "the database", Action.STORE_UNAVAILABLE, clock)
         self._random = random.Random()  # noqa: S311 - jitter
 
     def run(self, stopping: threading.Event) -> None:
@@ -65,8 +66,9 @@ class Sweep:
     def once(self) -> bool:
         """Does what is due now; returns whether the database answered."""
         try:
+            asked_at = self._clock()
             due = self._store.due(self._lease_ttl_s)
-            self._contact.answered(self._clock())
+            self._contact.answered(asked_at, self._clock())
             if due.expire:
                 _drain(self._expirer.step)
             if due.announce:
@@ -75,8 +77,9 @@ class Sweep:
                 _drain(self._rescue)
         except StoreUnavailableError as error:
             self._contact.failed()
-            logger.warning("the database is away: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
+            self._outage.failed(error)
             return False
+        self._outage.worked()
         return True
 
     def _rescue(self) -> int:

@@ -1,5 +1,6 @@
 """The jobs that this worker holds: their progress, and how much room is left."""
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ class ActiveJob:
         claimed: What the claim returned.
         arrived: Monotonic time at which it was submitted.
         deadline: Monotonic time until which its pass must start, or None.
+        run_until: Monotonic time from which its run counts as wedged: it is rescued then, if it was not before.
         started: Whether an item of it was in a pass: its time to live no longer ends it.
         missing: Items without an outcome yet.
     """
@@ -25,6 +27,7 @@ class ActiveJob:
     claimed: ClaimedJob
     arrived: float
     deadline: float | None
+    run_until: float = math.inf
     started: bool = False
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     faults: dict[int, JobError] = field(default_factory=dict)
@@ -50,10 +53,17 @@ class ActiveJobs:
         self._on_freed: Callable[[], None] = _nobody
 
     def add(self, claimed: ClaimedJob, now: float) -> ActiveJob:
-        """Takes a claimed job in; `now` is the monotonic time of the claim."""
+        """Takes a claimed job in; `now` is the monotonic time of the claim.
+
+        The same job may come again while an earlier claim of it is still held (it was rescued meanwhile): the
+        later claim is the one that counts.
+        """
         deadline = None if claimed.ttl_left_s is None else now + claimed.ttl_left_s
-        job = ActiveJob(claimed, arrived=now - claimed.age_s, deadline=deadline)
+        job = ActiveJob(claimed, now - claimed.age_s, deadline, run_until=now + claimed.run_timeout_s)
         with self._lock:
+            earlier = self._jobs.get(job.id)
+            if earlier is not None:
+                self._items[earlier.claimed.lane] -= earlier.claimed.item_count
             self._jobs[job.id] = job
             self._items[claimed.lane] += claimed.item_count
         return job
@@ -75,6 +85,11 @@ class ActiveJobs:
     def when_freed(self, callback: Callable[[], None]) -> None:
         """Has the callback called, on whatever thread, each time that room was freed."""
         self._on_freed = callback
+
+    def overdue(self, now: float) -> list[ActiveJob]:
+        """Returns the jobs whose run counts as wedged."""
+        with self._lock:
+            return [job for job in self._jobs.values() if job.run_until <= now]
 
     def all(self) -> list[ActiveJob]:
         """Returns the jobs held now."""

@@ -32,6 +32,7 @@ def boot() -> int:
         database_url=settings.database_url,
         journal=journal_path(settings),
         heartbeat_s=settings.heartbeat_s,
+        metrics_dir=settings.metrics_dir,
     )
     keeper = fork_keeper(terms, shared)
     from workers.main import run_worker  # noqa: PLC0415 - after the fork, see above

@@ -64,9 +64,10 @@ class Drain:
         received = self.stages.receive.join(_left(until))
         prepared = self.stages.prepare.join(_left(until))
         waiting = [job for job in self.active.all() if not job.started]
+        handed_back = 0
         try:
             # Before the pass on the device ends: others may begin with these now.
-            self.settler.hand_back(waiting)
+            handed_back = self.settler.hand_back(waiting)
         except StoreUnavailableError:
             logger.warning("cannot hand back, the database is away", extra={"action": Action.STORE_UNAVAILABLE})
         executed = self.stages.execute.join(_left(until))
@@ -76,19 +77,18 @@ class Drain:
         if not self.stages.settle.join(max(1.0, _left(until))):
             self.settler.give_up()
             self.stages.settle.join(1.0)
-        return self._leave() and received and prepared and executed
+        return self._leave(handed_back) and received and prepared and executed
 
-    def _leave(self) -> bool:
+    def _leave(self, handed_back: int) -> bool:
         """Hands back what is left and removes the lease."""
-        left = self.active.all()
         try:
-            self.settler.hand_back(left)
+            handed_back += self.settler.hand_back(self.active.all())
             self.store.retire(self.boot)
         except StoreUnavailableError as error:
             logger.warning("cannot retire: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
             return False
         self.shared.retire()
-        logger.info("drained", extra={"action": Action.DRAINED, "handed_back": len(left)})
+        logger.info("drained", extra={"action": Action.DRAINED, "handed_back": handed_back})
         return True
 
 

@@ -146,5 +146,8 @@ class Device:
             cost = self._serving.observe(model.ref, stats.shape.rows, stats.padded_length, stats.seconds)
             self._assembler.update_cost(key, cost)
         metrics.device_busy_seconds.labels(name).inc(seconds)
-        rate = len(batch.items) / max(seconds, 1e-6)
+        ran = sum(stats.count for stats in done.passes)
+        if not ran:
+            return
+        rate = ran / max(seconds, 1e-6)
         self.items_per_s += (rate - self.items_per_s) * (_SMOOTHING if self.items_per_s else 1.0)

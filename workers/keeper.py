@@ -6,6 +6,7 @@ queues the dead boot's jobs again at once, instead of leaving them to the lease'
 killed as well, or the database is away), the worker's next boot or the rescuer does.
 """
 
+import contextlib
 import logging
 import os
 import select
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.job import BootId
+from batchfleet.jobs.job import BootId, RescueOutcome
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
 from batchfleet.logs import Action
+from batchfleet.telemetry import Metrics, setup_metrics
 from workers.journal import read_journal
 from workers.lease import SharedLease
 
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.5
 _BURIAL_TRIES: Final = 10
+_RELEASE_S: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,14 @@ class KeeperTerms:
     Attributes:
         heartbeat_s: Seconds between heartbeats.
         journal: The worker's journal file.
+        metrics_dir: Where a burial is counted, or None.
     """
 
     boot: BootId
     database_url: str
     journal: Path
     heartbeat_s: float
+    metrics_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,22 @@ class Keeper:
     pid: int
     pipe: int
 
+    def alive(self, shared: SharedLease, patience_s: float) -> bool:
+        """Returns whether the keeper runs and did something within the last `patience_s` seconds."""
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self.pid, os.WNOHANG) != (0, 0):
+                return False
+        return time.monotonic() - shared.last_tried < patience_s
+
     def release(self) -> None:
-        """Lets the keeper go and waits for its end; after the lease was retired."""
+        """Lets the keeper go and waits for its end, for a moment; after the lease was retired."""
         os.close(self.pipe)
-        os.waitpid(self.pid, 0)
+        until = time.monotonic() + _RELEASE_S
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > until:
+                    os.kill(self.pid, signal.SIGKILL)
+                time.sleep(0.01)
 
 
 def fork_keeper(terms: KeeperTerms, shared: SharedLease) -> Keeper:
@@ -108,7 +125,7 @@ def keep(terms: KeeperTerms, shared: SharedLease, pipe: int, store: JobStore) ->
 def bury(terms: KeeperTerms, store: JobStore) -> None:
     """Queues a dead boot's jobs again, judged by its journal; idempotent, since the next boot does the same."""
     entry = read_journal(terms.journal)
-    in_pass = entry.jobs if entry is not None and entry.boot == terms.boot else ()
+    in_pass = entry.accused if entry is not None and entry.boot == terms.boot else ()
     if entry is not None and entry.boot != terms.boot:
         return  # the next boot runs already, and has buried this one before it took the journal over
     for _ in range(_BURIAL_TRIES):
@@ -117,6 +134,9 @@ def bury(terms: KeeperTerms, store: JobStore) -> None:
         except StoreUnavailableError:
             time.sleep(_RETRY_S)
             continue
+        if terms.metrics_dir is not None:
+            # Only now: until it buries somebody the keeper has nothing to count.
+            count_burial(setup_metrics(terms.metrics_dir), outcome)
         logger.warning(
             "the worker died; its jobs are queued again",
             extra={
@@ -128,6 +148,12 @@ def bury(terms: KeeperTerms, store: JobStore) -> None:
             },
         )
         return
+
+
+def count_burial(metrics: Metrics, outcome: RescueOutcome) -> None:
+    """Counts a burial that found something to bury."""
+    if outcome.dead_boots or outcome.requeued or outcome.ended:
+        metrics.count_rescue(requeued=len(outcome.requeued), ended=[state for _, state in outcome.ended], dead_boots=1)
 
 
 def _registered(pipe: int) -> bool:
@@ -142,6 +168,7 @@ def _ended(pipe: int, wait_s: float) -> bool:
 def _beat(terms: KeeperTerms, shared: SharedLease, store: JobStore) -> float:
     """Sends one heartbeat; returns how long to wait for the next."""
     sent = time.monotonic()
+    shared.try_beat(sent)
     try:
         alive = store.heartbeat(terms.boot, shared.state)
     except StoreUnavailableError as error:

@@ -14,7 +14,7 @@ from typing import Final
 from batchfleet.clock import Monotonic
 from batchfleet.jobs.job import WorkerState
 
-_FORM: Final = struct.Struct("<dBBB")  # when the last good heartbeat was sent, state, lost, retired
+_SENT, _TRIED, _STATE, _LOST, _RETIRED = 0, 8, 16, 17, 18  # offsets in the shared page
 _STATES: Final = tuple(WorkerState)
 
 
@@ -31,41 +31,50 @@ class SharedLease:
 
     def beat(self, sent_at: float) -> None:
         """Notes the monotonic time at which a heartbeat that succeeded was sent."""
-        struct.pack_into("<d", self._memory, 0, sent_at)
+        struct.pack_into("<d", self._memory, _SENT, sent_at)
+
+    def try_beat(self, at: float) -> None:
+        """Notes that the keeper is about to send a heartbeat: it lives, whatever the database says."""
+        struct.pack_into("<d", self._memory, _TRIED, at)
 
     def lose(self) -> None:
         """Notes that the database has no such lease any more."""
-        self._memory[9] = 1
+        self._memory[_LOST] = 1
 
     @property
     def retired(self) -> bool:
         """Whether the worker has handed back everything: nothing is left to bury."""
-        return bool(self._memory[10])
+        return bool(self._memory[_RETIRED])
 
     # -- the worker's side --------------------------------------------------------------------------------
 
     @property
     def state(self) -> WorkerState:
         """What the worker wants its lease to say."""
-        return _STATES[self._memory[8]]
+        return _STATES[self._memory[_STATE]]
 
     @state.setter
     def state(self, state: WorkerState) -> None:
-        self._memory[8] = _STATES.index(state)
+        self._memory[_STATE] = _STATES.index(state)
 
     def retire(self) -> None:
         """Notes that nothing is left to bury."""
-        self._memory[10] = 1
+        self._memory[_RETIRED] = 1
 
     @property
     def last_sent(self) -> float:
         """Monotonic time at which the last good heartbeat was sent; 0 before the first."""
-        return float(struct.unpack_from("<d", self._memory, 0)[0])
+        return float(struct.unpack_from("<d", self._memory, _SENT)[0])
+
+    @property
+    def last_tried(self) -> float:
+        """Monotonic time at which the keeper last set out to send a heartbeat; 0 before the first."""
+        return float(struct.unpack_from("<d", self._memory, _TRIED)[0])
 
     @property
     def lost(self) -> bool:
         """Whether the boot was declared dead: it must stop, and starts afresh."""
-        return bool(self._memory[9])
+        return bool(self._memory[_LOST])
 
 
 class Fence:

@@ -20,9 +20,9 @@ from batchfleet.settings import EXIT_CONFIG, Settings, folder_of
 from batchfleet.telemetry import Metrics, setup_metrics
 from workers.identity import worker_name
 from workers.journal import Journal, JournalInUseError
-from workers.keeper import Keeper, KeeperTerms, start_beating
+from workers.keeper import Keeper, KeeperTerms, count_burial, start_beating
 from workers.lease import SharedLease
-from workers.serving import Serving
+from workers.serving import Loaded, Serving
 from workers.wiring import Parts, build_worker
 
 logger = logging.getLogger(__name__)
@@ -72,15 +72,15 @@ def _serve(
     parts: Parts,
     stop: StopSignal,
 ) -> int:
-    if not _begin_boot(settings, terms, shared, keeper, journal, parts.store, stop):
+    if not _begin_boot(settings, terms, shared, keeper, journal, parts.store, parts.metrics, stop):
         shared.retire()
         return 0
     serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
-    if not serving.load_all():
-        # A restart may mend it (a model store that was away); a supervisor gives up on one that never starts.
+    loaded = serving.load_all()
+    if loaded is not Loaded.SOME:
         parts.store.retire(terms.boot)
         shared.retire()
-        return EXIT_SICK
+        return EXIT_CONFIG if loaded is Loaded.NEVER else EXIT_SICK
     outcome = Outcome(stop)
     drain = build_worker(settings, terms, shared, journal, parts, serving, outcome.fail)
     drain.stages.start()
@@ -89,13 +89,22 @@ def _serve(
         "worker is ready", extra={"action": Action.PROCESS_READY, "boot": terms.boot, "models": list(serving.names())}
     )
     while not stop.wait(_WATCH_S):
-        if shared.lost:
-            # Declared dead: everything held is somebody else's by now. Only a fresh boot may go on.
-            logger.error("the lease is lost", extra={"action": Action.LEASE_LOST, "boot": terms.boot})
+        if (why := _unfit(keeper, shared, settings)) is not None:
+            logger.error("%s", why, extra={"action": Action.LEASE_LOST, "boot": terms.boot})
             outcome.fail()
     drain.run()
     serving.close()
     return outcome.code
+
+
+def _unfit(keeper: Keeper, shared: SharedLease, settings: Settings) -> str | None:
+    """Returns why this boot cannot go on, if it cannot: only a fresh one can then."""
+    if shared.lost:
+        return "the lease is lost: everything held is somebody else's by now"
+    # A heartbeat may hang as long as a database call does; past two lifetimes of the lease the keeper is stuck.
+    if not keeper.alive(shared, 2 * settings.lease_ttl_s):
+        return "the lease keeper is gone or stuck: nothing would renew the lease"
+    return None
 
 
 class Outcome:
@@ -118,6 +127,7 @@ def _begin_boot(
     keeper: Keeper,
     journal: Journal,
     store: JobStore,
+    metrics: Metrics,
     stop: StopSignal,
 ) -> bool:
     """Buries the predecessor, registers the lease, starts its keeper. Returns False if told to stop meanwhile."""
@@ -132,7 +142,7 @@ def _begin_boot(
     while not stop.requested:
         try:
             if journal.predecessor is not None:
-                store.bury(journal.predecessor.boot, journal.predecessor.jobs)
+                count_burial(metrics, store.bury(journal.predecessor.boot, journal.predecessor.accused))
             sent = time.monotonic()
             store.register(lease)
         except StoreUnavailableError as error:
@@ -142,6 +152,7 @@ def _begin_boot(
             stop.wait(1.0)
         else:
             journal.begin_boot(terms.boot)
+            shared.try_beat(sent)
             shared.beat(sent)
             start_beating(keeper)
             return True

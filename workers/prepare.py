@@ -1,10 +1,14 @@
-"""Prepare: turns claimed jobs into items, many jobs in one call of the task (tokenising runs outside the GIL)."""
+"""Prepare: turns claimed jobs into items, many jobs in one call of the task (tokenising runs outside the GIL).
+
+A call is bounded in bytes, so that long texts cannot fill the memory, and the journal names its jobs, so that an
+input that kills the process is found. Suspects are prepared alone.
+"""
 
 import itertools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +23,17 @@ from batchfleet.logs import Action
 from batchfleet.models.repository import ModelRef
 from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob
+from workers.journal import Journal
 from workers.messages import ItemsFailed, JobFailed, SettleMessage
 from workers.serving import PassKey, Serving
 
 logger = logging.getLogger(__name__)
 
-_MAX_JOBS_A_CALL = 512
+_MAX_JOBS_WAITING = 512
+_MAX_JOBS_A_CALL = 64
+"""Jobs of one call of the task: so many are accused at most if it kills the process."""
+_MAX_BYTES_A_CALL = 1024 * 1024
+"""Input bytes of one call: a tokeniser needs some hundred times that for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ class Preparer:
         serving: Where models are found.
         add_items: Takes the items (the assembler).
         settle: Takes the faults (the settler).
+        journal: Told which jobs are being prepared.
     """
 
     def __init__(
@@ -50,11 +60,13 @@ class Preparer:
         serving: Serving,
         add_items: Callable[[Sequence[Item]], None],
         settle: Callable[[SettleMessage], None],
+        journal: Journal,
         metrics: Metrics,
     ) -> None:
         self._serving = serving
         self._add_items = add_items
         self._settle = settle
+        self._journal = journal
         self._metrics = metrics
         self._queue: queue.SimpleQueue[list[ActiveJob] | None] = queue.SimpleQueue()
         self._keys = itertools.count()
@@ -81,7 +93,7 @@ class Preparer:
     def _next(self) -> list[ActiveJob]:
         """Waits for jobs, then takes what else has come meanwhile."""
         jobs = list(self._queue.get() or ())
-        while len(jobs) < _MAX_JOBS_A_CALL:
+        while len(jobs) < _MAX_JOBS_WAITING:
             try:
                 jobs.extend(self._queue.get_nowait() or ())
             except queue.Empty:
@@ -100,21 +112,32 @@ class Preparer:
             self._prepare_jobs(model, jobs)
 
     def _prepare_jobs(self, model: LoadedModel, jobs: list[ActiveJob]) -> None:
-        decoded = [done for job in jobs if (done := self._decode(model, job)) is not None]
-        inputs = [value for one in decoded for value in one.inputs]
-        parameters = [one.parameters for one in decoded for _ in one.inputs]
-        try:
-            prepared = model.task.prepare(inputs, parameters)
-        except Exception as error:  # task code is anybody's: what it raises must not end the worker
-            logger.exception("prepare failed", extra={"action": Action.PREPARE_FAILED, "model": str(model.ref)})
-            if len(decoded) > 1:
-                # One job's input broke the call: alone, each pays for itself.
-                for one in decoded:
-                    self._prepare_jobs(model, [one.job])
-            else:
-                self._fail_all([one.job for one in decoded], JobErrorCode.INTERNAL, f"preparing failed: {error!r}")
-            return
-        self._hand_on(model, decoded, prepared)
+        for call in _calls([done for job in jobs if (done := self._decode(model, job)) is not None]):
+            self._journal.begin_prepare([one.job.id for one in call])
+            try:
+                self._hand_on(model, call, self._prepare_call(model, call))
+            except Exception as error:  # task code is anybody's: what it raises must not end the worker
+                logger.exception("prepare failed", extra={"action": Action.PREPARE_FAILED, "model": str(model.ref)})
+                if len(call) == 1:
+                    self._fail_all([call[0].job], JobErrorCode.INTERNAL, f"preparing failed: {error!r}")
+                else:
+                    # One job's input broke the call: alone, each pays for itself.
+                    for one in call:
+                        self._prepare_jobs(model, [one.job])
+            finally:
+                self._journal.end_prepare()
+
+    @staticmethod
+    def _prepare_call(model: LoadedModel, call: list[_Decoded]) -> list[PreparedItem | ItemFault]:
+        """Prepares the items of a call, in slices where one job alone is over the bytes of a call."""
+        inputs = [value for one in call for value in one.inputs]
+        parameters = [one.parameters for one in call for _ in one.inputs]
+        size = sum(len(one.job.claimed.inputs) for one in call)
+        step = max(1, len(inputs) * _MAX_BYTES_A_CALL // max(size, _MAX_BYTES_A_CALL))
+        prepared: list[PreparedItem | ItemFault] = []
+        for start in range(0, len(inputs), step):
+            prepared += model.task.prepare(inputs[start : start + step], parameters[start : start + step])
+        return prepared
 
     def _hand_on(
         self, model: LoadedModel, decoded: list[_Decoded], prepared: Sequence[PreparedItem | ItemFault]
@@ -179,3 +202,21 @@ class Preparer:
     def _fail_all(self, jobs: Sequence[ActiveJob], code: JobErrorCode, message: str) -> None:
         for job in jobs:
             self._settle(JobFailed(job, JobError(code, message)))
+
+
+def _calls(decoded: Sequence[_Decoded]) -> Iterator[list[_Decoded]]:
+    """Cuts jobs into calls: bounded in jobs and bytes, suspects alone."""
+    call: list[_Decoded] = []
+    size = 0
+    for one in decoded:
+        claimed = one.job.claimed
+        if claimed.suspect:
+            yield [one]
+            continue
+        if call and (len(call) >= _MAX_JOBS_A_CALL or size + len(claimed.inputs) > _MAX_BYTES_A_CALL):
+            yield call
+            call, size = [], 0
+        call.append(one)
+        size += len(claimed.inputs)
+    if call:
+        yield call

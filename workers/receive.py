@@ -17,12 +17,13 @@ from batchfleet.broker.lanes import PullLedger, PullStep, free_room
 from batchfleet.broker.port import HintBroker
 from batchfleet.clock import Monotonic
 from batchfleet.errors import BrokerUnavailableError, StoreUnavailableError
-from batchfleet.jobs.job import LANES, BootId, ClaimedJob, JobId, Lane
+from batchfleet.jobs.job import LANES, BootId, ClaimedJob, JobError, JobErrorCode, JobId, Lane
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action
+from batchfleet.logs import Action, OutageLog
 from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob, ActiveJobs
 from workers.lease import MayWork
+from workers.messages import JobFailed, SettleMessage
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +31,11 @@ _IDLE_PULL_S: Final = 5.0
 _BUSY_PULL_S: Final = 1.0
 _FENCED_WAIT_S: Final = 0.2
 _BROKER_AWAY_S: Final = 0.25
+_STORE_AWAY_S: Final = 1.0
 _DIRECT_CLAIM_S: Final = (1.0, 5.0)
 _DIRECT_CLAIM_ITEMS: Final = 128
 _REVOKE_EVERY_S: Final = 1.0
+_TIMEOUT_TEXT: Final = "the run took longer than its run_timeout_s"
 _LEAST_REFILL: Final = 0.125
 """A lane is refilled when this share of the window is free for it: claims come in blocks."""
 _FIRST_ITEMS: Final = 64
@@ -66,6 +69,7 @@ class Receiver:
         serves: Returns the names of the models that are served now.
         prepare: Takes the claimed jobs.
         discard: Drops what is left of a job in the window.
+        settle: Takes jobs that end here.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Receiver:
         serves: Callable[[], tuple[str, ...]],
         prepare: Callable[[list[ActiveJob]], None],
         discard: Callable[[JobId], object],
+        settle: Callable[[SettleMessage], None],
         may_work: MayWork,
         metrics: Metrics,
         clock: Monotonic = time.monotonic,
@@ -90,6 +95,7 @@ class Receiver:
         self._serves = serves
         self._prepare = prepare
         self._discard = discard
+        self._settle = settle
         self._may_work = may_work
         self._metrics = metrics
         self._clock = clock
@@ -97,6 +103,8 @@ class Receiver:
         self._random = random.Random()  # noqa: S311 - jitter
         self._claim_directly_at = clock()
         self._revoke_at = clock()
+        self._store_outage = OutageLog(logger, "the database", Action.STORE_UNAVAILABLE, clock)
+        self._broker_outage = OutageLog(logger, "the broker", Action.BROKER_UNAVAILABLE, clock)
         self._short_of_room = False
         self._freed = threading.Event()
         active.when_freed(self._room_freed)
@@ -112,8 +120,8 @@ class Receiver:
             try:
                 self._step(stopping)
             except StoreUnavailableError as error:
-                logger.warning("claims wait for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
-                stopping.wait(1.0)
+                self._store_outage.failed(error)
+                stopping.wait(_STORE_AWAY_S)
 
     def _step(self, stopping: threading.Event) -> None:
         self._drop_revoked()
@@ -131,10 +139,12 @@ class Receiver:
         try:
             hints = self._pull(room, stopping)
         except BrokerUnavailableError as error:
-            logger.warning("no hints, the broker is away: %s", error, extra={"action": Action.BROKER_UNAVAILABLE})
+            self._broker_outage.failed(error)
             self._claim_directly_at = min(self._claim_directly_at, self._clock())
             stopping.wait(_BROKER_AWAY_S)
             hints = []
+        else:
+            self._broker_outage.worked()
         if stopping.is_set():
             return  # nothing was claimed, and the ids are announced again
         if hints:
@@ -190,7 +200,9 @@ class Receiver:
 
     def _claim(self, ids: Sequence[JobId]) -> list[ClaimedJob]:
         with Stopwatch(self._metrics.claim_seconds):
-            return self._store.claim(self._boot, list(dict.fromkeys(ids)))
+            claimed = self._store.claim(self._boot, list(dict.fromkeys(ids)))
+        self._store_outage.worked()
+        return claimed
 
     def _claim_directly(self, room: int) -> None:
         """Asks the database itself for work, without a hint."""
@@ -211,16 +223,24 @@ class Receiver:
         if not claimed:
             return
         now = self._clock()
+        for job in claimed:
+            if self._active.get(job.id) is not None:
+                self._discard(job.id)  # items of an earlier claim, which was rescued meanwhile
         self._prepare([self._active.add(job, now) for job in claimed])
         self._metrics.window_items.set(self._active.items)
 
     def _drop_revoked(self) -> None:
-        """Drops jobs that were cancelled while this worker held them."""
+        """Drops jobs that were cancelled, or whose run took too long, while this worker held them."""
         now = self._clock()
         if not len(self._active) or now < self._revoke_at:
             return
         self._revoke_at = now + _REVOKE_EVERY_S
+        for late in self._active.overdue(now):
+            # The rescuer says the same of it; whoever is first counts, and the other one is stale.
+            self._discard(late.id)
+            self._settle(JobFailed(late, JobError(JobErrorCode.RUN_TIMEOUT, _TIMEOUT_TEXT)))
         for job_id in self._store.revoked(self._boot):
             job = self._active.get(job_id)
             if job is not None and self._active.remove(job):
                 self._discard(job_id)
+        self._metrics.window_items.set(self._active.items)

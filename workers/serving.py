@@ -7,18 +7,41 @@ import logging
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from enum import Enum
 
 from batchfleet.batching.batch import BatchLimits
 from batchfleet.batching.buckets import LengthBuckets
 from batchfleet.batching.cost import CostModel, Sample, fit
 from batchfleet.batching.window import PassGroup
-from batchfleet.errors import ModelError, ModelNotFoundError, PassFailedError
+from batchfleet.errors import (
+    ModelConfigError,
+    ModelError,
+    ModelNotFoundError,
+    PassFailedError,
+    RuntimeUnavailableError,
+)
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.jobs.job import JobId
 from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
 
 logger = logging.getLogger(__name__)
+
+_UNUSABLE = (ModelError, ModelNotFoundError, PassFailedError, OSError)
+_NEVER = (ModelConfigError, RuntimeUnavailableError, ModelNotFoundError)
+"""What a restart does not mend: a variant, provider, model or option that does not exist here."""
+
+
+class Loaded(Enum):
+    """What came of loading the models at start."""
+
+    SOME = "some"
+    """At least one serves (or there is none yet)."""
+    NOT_NOW = "not now"
+    """None could be loaded; a restart may mend it."""
+    NEVER = "never"
+    """None can be loaded as the settings are."""
+
 
 LoadModel = Callable[[ModelFiles], LoadedModel]
 """Chooses a variant for this machine and loads it."""
@@ -54,19 +77,37 @@ class Serving:
         """Returns the names of the models that the worker serves now."""
         return self._names or tuple(self._repository.models())
 
-    def load_all(self) -> bool:
-        """Loads and warms up the newest version of each served model; returns whether the worker is of any use.
+    def load_all(self) -> Loaded:
+        """Loads and warms up the newest version that can be, of each served model.
 
-        One that cannot be loaded is logged and left to its jobs, which then fail by name: the others serve.
-        A repository that is empty is no failure: models may be published later.
+        One that cannot be loaded is logged and left to its jobs, which then fail by name: the others serve. A
+        repository that is empty is no failure: models may be published later.
         """
         names = self.names()
-        for name in names:
+        if not names:
+            logger.warning("the model repository is empty", extra={"action": Action.MODEL_UNUSABLE})
+        errors = [error for name in names for error in self._load_newest(name)]
+        if self._loaded or not names:
+            return Loaded.SOME
+        return Loaded.NEVER if all(isinstance(error, _NEVER) for error in errors) else Loaded.NOT_NOW
+
+    def _load_newest(self, name: str) -> list[Exception]:
+        """Loads the newest usable version; returns what was wrong with newer ones, or with all."""
+        errors: list[Exception] = []
+        versions = self._repository.versions(name)
+        if not versions:
+            errors.append(ModelNotFoundError(f"no model {name!r} in the repository"))
+        for version in reversed(versions):
             try:
-                self.get(self._repository.resolve(name))
-            except (ModelError, ModelNotFoundError, PassFailedError):
-                logger.exception("a model cannot be served", extra={"action": Action.MODEL_UNUSABLE, "model": name})
-        return bool(self._loaded) or not names
+                self.get(ModelRef(name, version))
+            except _UNUSABLE as error:
+                errors.append(error)
+            else:
+                break
+        for wrong in errors:
+            extra = {"action": Action.MODEL_UNUSABLE, "model": name, "code": getattr(wrong, "code", "internal_error")}
+            logger.error("a model version cannot be served: %s", wrong, extra=extra)
+        return errors
 
     def get(self, ref: ModelRef) -> LoadedModel:
         """Returns a model, loading and warming it up if need be.

@@ -23,7 +23,7 @@ from batchfleet.jobs.job import BootId, HandBack, JobError, JobErrorCode, JobId,
 from batchfleet.jobs.retry import after_error
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action
+from batchfleet.logs import Action, OutageLog
 from batchfleet.results.blobs import BlobStore, result_key
 from batchfleet.results.codec import encode_tensors
 from batchfleet.telemetry import Metrics, Stopwatch
@@ -74,6 +74,7 @@ class Settler:
         self._row_bytes = row_bytes
         self._queue: queue.SimpleQueue[SettleMessage | None] = queue.SimpleQueue()
         self._gave_up = threading.Event()
+        self._outage = OutageLog(logger, "the database, to settle", Action.STORE_UNAVAILABLE)
         self._random = random.Random()  # noqa: S311 - jitter
 
     def put(self, message: SettleMessage) -> None:
@@ -98,11 +99,11 @@ class Settler:
             if stopping.is_set() and self._queue.empty():
                 return
 
-    def hand_back(self, jobs: Sequence[ActiveJob]) -> None:
-        """Returns jobs untouched, free of charge; for the drain, after the thread has ended."""
+    def hand_back(self, jobs: Sequence[ActiveJob]) -> int:
+        """Returns jobs untouched, free of charge; for the drain. Returns how many changed hands."""
         rows = [HandBack(job.id, job.claimed.epoch) for job in jobs if self._active.remove(job)]
-        if rows:
-            self._store.hand_back(self._boot, rows)
+        self._metrics.window_items.set(self._active.items)
+        return len(self._store.hand_back(self._boot, rows)) if rows else 0
 
     def _next(self) -> list[SettleMessage]:
         messages = [self._queue.get()]
@@ -122,7 +123,7 @@ class Settler:
                 job.faults.update(faults)
                 return self._finished(job, {})
             case JobFailed(job, error):
-                return [self._failed(job, error, {})]
+                return [self._failed(job, error, {})] if self._active.get(job.id) is job else []
             case JobExpired(job):
                 if job.started or self._active.get(job.id) is not job:
                     return []
@@ -209,6 +210,7 @@ class Settler:
             self._active.remove(one.job)
             if one.row.state is not JobState.SUCCEEDED:
                 self._discard(one.job.id)
+        self._metrics.window_items.set(self._active.items)
         self._tell(outcome, unique)
 
     def _write(self, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
@@ -216,12 +218,15 @@ class Settler:
         wait_s = _RETRY_S[0]
         while True:
             try:
-                return self._store.settle(self._boot, rows, block)
+                outcome = self._store.settle(self._boot, rows, block)
             except StoreUnavailableError as error:
-                logger.warning("settle waits for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
+                self._outage.failed(error)
                 if self._gave_up.wait(wait_s):
                     return SettleOutcome()
                 wait_s = min(2 * wait_s, _RETRY_S[1])
+            else:
+                self._outage.worked()
+                return outcome
 
     def _tell(self, outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> None:
         finished = [job_id for job_id, state in outcome.applied if state.terminal]

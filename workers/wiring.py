@@ -72,7 +72,7 @@ def build_worker(
     assembler = Assembler(serving.group_for, expired, fence)
     identity = Identity(terms.boot, worker_name(settings))
     device = Device(identity, serving, active, assembler, journal, settler.put, parts.metrics, on_unfit)
-    preparer = Preparer(serving, assembler.add, settler.put, parts.metrics)
+    preparer = Preparer(serving, assembler.add, settler.put, journal, parts.metrics)
     receiver = Receiver(
         terms.boot,
         parts.store,
@@ -82,6 +82,7 @@ def build_worker(
         serving.names,
         preparer.put,
         discard,
+        settler.put,
         fence,
         parts.metrics,
     )

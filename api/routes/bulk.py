@@ -112,7 +112,7 @@ def _entry(index: int, outcome: Outcome) -> BulkEntry:
         return _refused(index, outcome)
     if outcome.conflict:
         return _refused(index, IdempotencyConflictError("the key was used with another body", field="idempotency_key"))
-    return BulkEntry(index, format_job_id(outcome.id), outcome.state.value)
+    return BulkEntry(index, format_job_id(outcome.id), outcome.state.value, replayed=not outcome.created)
 
 
 def _refused(index: int, exc: Exception) -> BulkEntry:

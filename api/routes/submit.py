@@ -1,5 +1,7 @@
 """`POST /v1/jobs`: one job, answered at once or when it has ended."""
 
+from collections.abc import Awaitable
+
 from litestar import Response, post
 from litestar.handlers import HTTPRouteHandler
 
@@ -45,45 +47,44 @@ class SubmitRoutes:
         submitted = await self._insert(job)
         if submitted.created:
             return accepted(view_of_submitted(job, submitted), format_job_id(job.id))
-        return await self._replayed(job, submitted)
+        return await self._shown(self._read(job, submitted), job, submitted)
 
     async def _submit_and_wait(self, request: AnyRequest, job: NewJob, wait_s: float) -> Response[bytes]:
-        services = self._services
+        waiters = self._services.waiters
         # Registered before the row exists: no ring can be missed, and the row need not be read first.
-        with services.waiters.waiting(job.id) as waiter:
+        with waiters.waiting(job.id) as waiter:
             submitted = await self._insert(job)
             if not submitted.created:
-                return await self._wait_for_first(request, job, submitted, wait_s)
+                return await self._shown(self._first(request, job, submitted, wait_s), job, submitted)
+            reading = waiters.until_ended(waiter, wait_s, lambda: self._read(job, submitted), gone=hung_up(request))
+            return await self._shown(reading, job, submitted)
 
-            async def read() -> JobRecord:
-                return await services.lookups.one(job.id, tenant=job.tenant, with_result=True)
+    async def _first(self, request: AnyRequest, job: NewJob, submitted: Submitted, wait_s: float) -> JobRecord | None:
+        """The key was used before: waits for the first job."""
+        waiters = self._services.waiters
+        with waiters.waiting(submitted.id) as waiter:
+            record = await self._read(job, submitted)
+            if record.state.terminal:
+                return record
+            return await waiters.until_ended(waiter, wait_s, lambda: self._read(job, submitted), gone=hung_up(request))
 
-            record = await services.waiters.until_ended(waiter, wait_s, read, gone=hung_up(request))
-        return await self._shown(record, job, submitted)
+    async def _read(self, job: NewJob, submitted: Submitted) -> JobRecord:
+        return await self._services.lookups.one(submitted.id, tenant=job.tenant, with_result=True)
 
-    async def _wait_for_first(
-        self, request: AnyRequest, job: NewJob, submitted: Submitted, wait_s: float
-    ) -> Response[bytes]:
-        """The key was used before: the answer is the first job's."""
-        services = self._services
-
-        async def read() -> JobRecord:
-            return await services.lookups.one(submitted.id, tenant=job.tenant, with_result=True)
-
-        with services.waiters.waiting(submitted.id) as waiter:
-            record: JobRecord | None = await read()
-            if record is not None and not record.state.terminal:
-                record = await services.waiters.until_ended(waiter, wait_s, read, gone=hung_up(request))
-        return await self._shown(record, job, submitted)
-
-    async def _shown(self, record: JobRecord | None, job: NewJob, submitted: Submitted) -> Response[bytes]:
+    async def _shown(self, reading: Awaitable[JobRecord | None], job: NewJob, submitted: Submitted) -> Response[bytes]:
         """Returns 200 for a job that has ended, 202 for one that has not (or whose caller is gone)."""
-        public_id = format_job_id(submitted.id)
+        try:
+            record = await reading
+        except JobNotFoundError:  # it was removed since
+            record = None
         if record is None:
-            return accepted(view_of_submitted(job, submitted), public_id)
-        notice = await self._services.notice_for(record)
-        view = view_of(record, inline_bytes=self._services.settings.inline_result_bytes, notice=notice)
-        return answer(view) if record.state.terminal else accepted(view, public_id, **_replayed(submitted))
+            view, ended = view_of_submitted(job, submitted), submitted.state.terminal
+        else:
+            notice = await self._services.notice_for(record)
+            view = view_of(record, inline_bytes=self._services.settings.inline_result_bytes, notice=notice)
+            ended = record.state.terminal
+        replayed = {} if submitted.created else {"Idempotency-Replayed": "true"}
+        return answer(view, 200, replayed) if ended else accepted(view, view.id, **replayed)
 
     async def _insert(self, job: NewJob) -> Submitted:
         outcome: Outcome = (await self._services.submitter.submit((job,)))[0]
@@ -94,15 +95,3 @@ class SubmitRoutes:
         if outcome.created:
             self._services.parts.metrics.jobs_submitted.labels(job.model, job.lane.value).inc()
         return outcome
-
-    async def _replayed(self, job: NewJob, submitted: Submitted) -> Response[bytes]:
-        public_id = format_job_id(submitted.id)
-        try:
-            record = await self._services.lookups.one(submitted.id, tenant=job.tenant)
-        except JobNotFoundError:  # its record was removed since
-            return accepted(view_of_submitted(job, submitted), public_id, **_replayed(submitted))
-        return accepted(view_of(record), public_id, **_replayed(submitted))
-
-
-def _replayed(submitted: Submitted) -> dict[str, str]:
-    return {} if submitted.created else {"Idempotency-Replayed": "true"}

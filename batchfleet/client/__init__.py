@@ -12,30 +12,35 @@ Example::
 from batchfleet.client.client import Client
 from batchfleet.client.errors import (
     ApiError,
+    ClientConfigError,
     ConflictError,
     ConnectionFailedError,
     GoneError,
     InvalidError,
     NotFoundError,
+    NotReadyError,
     OverloadedError,
     TooLargeError,
     UnavailableError,
     WaitTimeoutError,
 )
-from batchfleet.client.values import Job, JobFailure, JobRequest, Model, Submission
+from batchfleet.client.values import Job, JobFailure, JobPage, JobRequest, Model, Submission
 
 __all__ = [
     "ApiError",
     "Client",
+    "ClientConfigError",
     "ConflictError",
     "ConnectionFailedError",
     "GoneError",
     "InvalidError",
     "Job",
     "JobFailure",
+    "JobPage",
     "JobRequest",
     "Model",
     "NotFoundError",
+    "NotReadyError",
     "OverloadedError",
     "Submission",
     "TooLargeError",

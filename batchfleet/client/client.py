@@ -7,23 +7,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from batchfleet.client.transport import RetryPolicy, Transport
+from batchfleet.client.errors import ConnectionFailedError, NotFoundError, NotReadyError, about, seconds_of
+from batchfleet.client.transport import RetryPolicy, Transport, decoded
 from batchfleet.client.values import (
     PENDING_STATUSES,
     Job,
     JobList,
+    JobPage,
     JobRequest,
+    JobStatus,
     JobStatusList,
     Model,
     ModelList,
     Submission,
     SubmissionList,
+    check_inputs,
 )
 from batchfleet.client.waiting import LOOKUP_LIMIT, wait_for_all
 
@@ -91,7 +96,11 @@ class Client:
             inputs: 1 to 1,024 items.
             wait_s: If positive, waits up to that long (60 s at most) for its end.
             options: Further fields of `JobRequest`.
+
+        Raises:
+            TypeError: If `inputs` is a single text.
         """
+        check_inputs(inputs)
         request = JobRequest(model=model, inputs=list(inputs), **options)
         key = request.idempotency_key or uuid.uuid4().hex
         response = self._transport.send(
@@ -102,7 +111,7 @@ class Client:
             headers={**_JSON, "Idempotency-Key": key},
             wait_s=wait_s,
         )
-        return msgspec.json.decode(response.content, type=Job)
+        return decoded(response, Job)
 
     def submit_many(
         self,
@@ -132,7 +141,7 @@ class Client:
                 "POST", "/v1/jobs/bulk", content=content, headers=_NDJSON, repeatable=repeatable
             )
             first = len(submissions)
-            answers = msgspec.json.decode(response.content, type=SubmissionList).jobs
+            answers = decoded(response, SubmissionList).jobs
             submissions += [msgspec.structs.replace(answer, index=first + answer.index) for answer in answers]
             if progress:
                 progress(len(submissions))
@@ -142,8 +151,7 @@ class Client:
 
     def get(self, job_id: str, *, wait_s: float = 0.0) -> Job:
         """Returns a job, its result included where it is small; waits up to `wait_s` for its end."""
-        response = self._transport.send("GET", f"/v1/jobs/{job_id}", params=_wait(wait_s), wait_s=wait_s)
-        return msgspec.json.decode(response.content, type=Job)
+        return decoded(self._of_job("GET", job_id, wait_s=wait_s), Job)
 
     def look_up(self, ids: Sequence[str], *, results: bool = False) -> list[Job]:
         """Returns the jobs in the order named, a thousand a request; the status of what is no job is `unknown`.
@@ -154,7 +162,7 @@ class Client:
         """
         jobs: list[Job] = []
         for part in _chunks(ids, LOOKUP_LIMIT):
-            jobs += msgspec.json.decode(self._look_up(part, results=results), type=JobList).jobs
+            jobs += decoded(self._look_up(part, results=results), JobList).jobs
         return jobs
 
     def wait_many(
@@ -189,40 +197,51 @@ class Client:
         """Returns a job's result as an array with one row an input.
 
         Raises:
-            ConflictError: If the job has not ended, or ended without a result.
+            NotReadyError: If the job has not ended yet.
+            ConflictError: If it ended without a result.
             GoneError: If the result was removed.
         """
-        content = self._result(job_id, "application/x-npy")
-        array: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+        response = self._result(job_id, "application/x-npy")
+        try:
+            array: NDArray[Any] = np.load(io.BytesIO(response.content), allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ConnectionFailedError(f"what answers at {response.url} is no fleet: {error}") from error
         return array
 
     def result_json(self, job_id: str) -> Any:
         """Returns a job's result as JSON values. Raises as `result` does."""
-        return msgspec.json.decode(self._result(job_id, "application/json"))
+        return decoded(self._result(job_id, "application/json"), object)
 
     def cancel(self, job_id: str) -> Job:
         """Cancels a job; one that has ended is left as it is."""
-        response = self._transport.send("POST", f"/v1/jobs/{job_id}/cancel")
-        return msgspec.json.decode(response.content, type=Job)
+        return decoded(self._of_job("POST", job_id, "/cancel"), Job)
 
     def list_jobs(
         self,
         *,
-        status: str | None = None,
+        status: str | Iterable[str] | None = None,
         model: str | None = None,
         dead_letter: bool = False,
         after: str | None = None,
         limit: int = 100,
-    ) -> list[Job]:
-        """Returns one page of jobs, newest first; `after` is the last id of the page before."""
-        asked = {"status": status, "model": model, "after": after, "dead_letter": "true" if dead_letter else None}
+    ) -> JobPage:
+        """Returns one page of jobs, newest first.
+
+        Args:
+            status: One state, or several.
+            model: Only jobs of this model.
+            dead_letter: Only failed jobs that used up their attempts or crashes.
+            after: The last id of the page before.
+            limit: Jobs of the page at most, 1 to 1,000.
+        """
+        states = status if isinstance(status, str) or status is None else ",".join(status)
+        asked = {"status": states, "model": model, "after": after, "dead_letter": "true" if dead_letter else None}
         params = {name: value for name, value in asked.items() if value} | {"limit": str(limit)}
-        response = self._transport.send("GET", "/v1/jobs", params=params)
-        return msgspec.json.decode(response.content, type=JobList).jobs
+        return decoded(self._transport.send("GET", "/v1/jobs", params=params), JobPage)
 
     def models(self) -> list[Model]:
         """Returns the models that the fleet serves."""
-        return msgspec.json.decode(self._transport.send("GET", "/v1/models").content, type=ModelList).data
+        return decoded(self._transport.send("GET", "/v1/models"), ModelList).data
 
     def metrics(self) -> str:
         """Returns the fleet's metrics in Prometheus' text format."""
@@ -230,22 +249,41 @@ class Client:
 
     # -- inside -------------------------------------------------------------------------------------------
 
-    def _look_up(self, ids: Sequence[str], *, results: bool = False) -> bytes:
+    def _look_up(self, ids: Sequence[str], *, results: bool = False) -> httpx.Response:
         asked = {"ids": list(ids)} | ({"include": ["result"]} if results else {})
         content = msgspec.json.encode(asked)
-        return self._transport.send("POST", "/v1/jobs/lookup", content=content, headers=_JSON).content
+        return self._transport.send("POST", "/v1/jobs/lookup", content=content, headers=_JSON)
 
     def _ended(self, ids: Sequence[str]) -> dict[str, str]:
-        jobs = msgspec.json.decode(self._look_up(ids), type=JobStatusList).jobs
+        jobs = decoded(self._look_up(ids), JobStatusList).jobs
         # What is no job, or was removed, will not end either: it must not be waited for.
         return {job.id: job.status for job in jobs if job.status not in PENDING_STATUSES}
 
     def _hold(self, job_id: str, wait_s: float) -> None:
         """Lets the server hold an answer until the job ends; the answer itself is not needed."""
-        self._transport.send("GET", f"/v1/jobs/{job_id}", params=_wait(wait_s), wait_s=wait_s)
+        self._of_job("GET", job_id, wait_s=wait_s)
 
-    def _result(self, job_id: str, accept: str) -> bytes:
-        return self._transport.send("GET", f"/v1/jobs/{job_id}/result", headers={"Accept": accept}).content
+    def _result(self, job_id: str, accept: str) -> httpx.Response:
+        response = self._of_job("GET", job_id, "/result", headers={"Accept": accept})
+        if response.status_code == httpx.codes.ACCEPTED:  # not the result, but the job
+            status = decoded(response, JobStatus).status
+            raise NotReadyError(job_id, status, seconds_of(response.headers.get("Retry-After")))
+        return response
+
+    def _of_job(
+        self,
+        method: str,
+        job_id: str,
+        path: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+    ) -> httpx.Response:
+        url = f"/v1/jobs/{quote(job_id, safe='')}{path}"
+        try:
+            return self._transport.send(method, url, params=_wait(wait_s), headers=headers, wait_s=wait_s)
+        except NotFoundError as error:
+            raise about(job_id, error) from None
 
 
 def _wait(wait_s: float) -> Mapping[str, str] | None:

@@ -6,12 +6,14 @@
     ├── ApiError                 the fleet answered with a problem document
     │   ├── InvalidError         400, 415, 422   the request must change; `field` names what
     │   ├── NotFoundError        404
-    │   ├── ConflictError        409             the job has no result (not ended, failed, cancelled, expired)
+    │   ├── ConflictError        409             the job has no result (failed, cancelled, expired)
+    │   │   └── NotReadyError    202             … yet: it has not ended; `job_status` says where it stands
     │   ├── GoneError            410             the result was removed
     │   ├── TooLargeError        413
     │   ├── OverloadedError      429             try again after `retry_after_s`
     │   └── UnavailableError     502, 503, 504   try again
-    ├── ConnectionFailedError    nobody answered
+    ├── ConnectionFailedError    nobody answered, or something that is no fleet
+    ├── ClientConfigError        the URL or the key cannot be used
     └── WaitTimeoutError         jobs had not ended in the time given; they go on
 """
 
@@ -21,6 +23,9 @@ import msgspec
 
 from batchfleet.client.values import JobFailure
 from batchfleet.errors import BatchfleetError
+
+_ACCEPTED = 202
+_NOT_READY = "result_not_ready"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -68,6 +73,19 @@ class ConflictError(ApiError):
     """The job has no result: it has not ended, or ended without one."""
 
 
+class NotReadyError(ConflictError):
+    """The job has not ended yet: wait for it, then ask again.
+
+    Attributes:
+        job_status: `queued` or `running`.
+    """
+
+    def __init__(self, job_id: str, job_status: str, retry_after_s: float | None = None) -> None:
+        problem = Problem(detail=f"{job_id} has not ended yet ({job_status})", code=_NOT_READY)
+        super().__init__(_ACCEPTED, problem, retry_after_s)
+        self.job_status = job_status
+
+
 class GoneError(ApiError):
     """The result was removed."""
 
@@ -85,9 +103,15 @@ class UnavailableError(ApiError):
 
 
 class ConnectionFailedError(BatchfleetError):
-    """Nobody answered, or the connection broke."""
+    """Nobody answered, the connection broke, or what answered is no fleet."""
 
     code = "connection_failed"
+
+
+class ClientConfigError(BatchfleetError, ValueError):
+    """The client's URL or key cannot be used; the message says which."""
+
+    code = "client_config_invalid"
 
 
 class WaitTimeoutError(BatchfleetError):
@@ -125,8 +149,19 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> ApiError:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:
         problem = Problem(title=f"HTTP {status}", detail=body[:200].decode(errors="replace").strip())
+    return _BY_STATUS.get(status, ApiError)(status, problem, seconds_of(retry_after))
+
+
+def seconds_of(retry_after: str | None) -> float | None:
+    """Returns what a `Retry-After` header asks for; None without one, or in its other form, a date."""
     try:
-        retry_after_s = float(retry_after) if retry_after else None
-    except ValueError:  # the header's other form, a date: our own server never sends it
-        retry_after_s = None
-    return _BY_STATUS.get(status, ApiError)(status, problem, retry_after_s)
+        return float(retry_after) if retry_after else None
+    except ValueError:  # our own server never sends a date
+        return None
+
+
+def about(job_id: str, error: NotFoundError) -> NotFoundError:
+    """Returns the error with the job's id in its message: of many ids, the caller must know which."""
+    text = error.problem.detail or error.problem.title
+    problem = msgspec.structs.replace(error.problem, detail=f"{job_id}: {text}")
+    return NotFoundError(error.status, problem, error.retry_after_s)

@@ -4,12 +4,17 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
-from batchfleet.client.errors import ApiError, ConnectionFailedError, error_of
+from batchfleet.client.errors import ApiError, ClientConfigError, ConnectionFailedError, error_of
 
 _RETRY_STATUSES = frozenset({429, 502, 503, 504})
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,10 @@ class Transport:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if api_key and not (api_key.isascii() and api_key.isprintable()):
+            raise ClientConfigError("the API key must be printable ASCII")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        check_url(base_url)
         # The fleet is named by its URL: a proxy or a .netrc of the environment must not come between.
         self._http = httpx.Client(
             base_url=base_url, headers=headers, timeout=timeout_s, transport=transport, trust_env=False
@@ -108,12 +116,44 @@ class Transport:
             response = self._http.request(
                 method, path, params=params, content=content, headers=headers, timeout=self._timeout_s + wait_s
             )
+        except httpx.ConnectError as error:
+            base = str(self._http.base_url).rstrip("/")
+            raise ConnectionFailedError(f"no fleet answers at {base} ({error}); is `batchfleet up` running?") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
             url = str(self._http.base_url).rstrip("/") + path
             raise ConnectionFailedError(f"{method} {url}: {error or type(error).__name__}") from error
         if response.is_error:
             raise error_of(response.status_code, response.content, response.headers.get("Retry-After"))
         return response
+
+
+def check_url(url: str) -> None:
+    """Lets the URL of a fleet pass.
+
+    Raises:
+        ClientConfigError: If it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        usable = usable and not parts.query and not parts.fragment
+        httpx.URL(url)
+    except (ValueError, httpx.InvalidURL):
+        usable = False
+    if not usable:
+        raise ClientConfigError(f"{url!r} is no URL of a fleet: it must be http://host:port or https://host")
+
+
+def decoded(response: httpx.Response, into: type[T]) -> T:
+    """Reads an answer.
+
+    Raises:
+        ConnectionFailedError: If it is not what a fleet answers: another program listens there.
+    """
+    try:
+        return msgspec.json.decode(response.content, type=into)
+    except msgspec.MsgspecError as error:
+        raise ConnectionFailedError(f"what answers at {response.url} is no fleet: {error}") from error
 
 
 def _may_repeat(error: ApiError | ConnectionFailedError, repeatable: bool) -> bool:

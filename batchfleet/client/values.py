@@ -1,5 +1,6 @@
 """What the client sends and gets back, as plain frozen values."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         run_at: Time, with its time zone, before which it must not start.
         on_item_error: `fail` or `partial`.
         idempotency_key: A second submission with the same key is answered with the first job.
+
+    Raises:
+        TypeError: If `inputs` is a single text: its characters would be the items.
     """
 
     model: str
@@ -34,8 +38,21 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] | None = None
     idempotency_key: str | None = None
 
+    def __post_init__(self) -> None:
+        check_inputs(self.inputs)
 
-class JobFailure(msgspec.Struct, frozen=True):
+
+def check_inputs(inputs: object) -> None:
+    """Lets lists of items pass.
+
+    Raises:
+        TypeError: If it is a single text: its characters would be the items.
+    """
+    if isinstance(inputs, str | bytes | bytearray | Mapping):
+        raise TypeError(f"inputs must be a list of items, not a single {type(inputs).__name__}: write [item]")
+
+
+class JobFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a job, or one item of it, has no result."""
 
     code: str
@@ -44,8 +61,8 @@ class JobFailure(msgspec.Struct, frozen=True):
     field: str | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the fleet shows it. Members that the fleet adds later are ignored.
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as the fleet shows it. Members that do not apply are at their default; unknown ones are ignored.
 
     Attributes:
         result: The result as JSON, where it is small enough to be shown with the job.
@@ -57,16 +74,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     model: str = ""
     version: str = ""
+    adapter: str | None = None
     lane: str = ""
-    item_count: int = 1
+    item_count: int | None = None
+    attempts: int | None = None
+    crashes: int | None = None
+    max_attempts: int | None = None
     submitted_at: datetime | None = None
+    run_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    result: Any = None
+    expires_at: datetime | None = None
+    metadata: Any = None
     error: JobFailure | None = None
+    retry_of: str | None = None
     notice: str | None = None
     provenance: dict[str, Any] | None = None
-    metadata: Any = None
+    result_url: str | None = None
+    result: Any = None
 
     @property
     def ended(self) -> bool:
@@ -74,7 +99,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in PENDING_STATUSES
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one job of a bulk submission, in the order of the call.
 
     Attributes:
@@ -110,9 +135,20 @@ class SubmissionList(msgspec.Struct, frozen=True):
 
 
 class JobList(msgspec.Struct, frozen=True):
-    """A page or a look-up of jobs."""
+    """A look-up of jobs."""
 
     jobs: list[Job]
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """A page of a listing.
+
+    Attributes:
+        next: The `after` of the next page; None on the last one.
+    """
+
+    jobs: list[Job]
+    next: str | None = None
 
 
 class JobStatus(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The stages of a worker together: what becomes of jobs, whatever happens on the way."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.inference.task import Array
+from batchfleet.inference.task import Array, ItemFault, PreparedItem
 from batchfleet.jobs.job import JobErrorCode, Lane, NewJob, OnItemError, Settlement, SettleOutcome, new_job_id
 from batchfleet.jobs.memory import MemoryStore
 from batchfleet.jobs.states import JobState
 from batchfleet.models.config import Limits
 from tests.support.pipeline import WAIT_S, Gate, Pipeline
-from tests.support.sessions import SAMPLE, StubSession
+from tests.support.sessions import SAMPLE, NumberTask, StubSession
 from workers.journal import read_journal
 
 
@@ -293,3 +293,55 @@ def test_stored_inputs_that_cannot_be_read_fail_their_job_only(tmp_path: Path, i
 
     assert bad.state is JobState.FAILED
     assert worker.values(fine) == [2.0]
+
+
+def test_a_run_that_takes_too_long_ends_and_makes_room_although_the_device_is_busy(tmp_path: Path) -> None:
+    """Its items leave the window at once: nobody waits behind work that no longer counts."""
+    gate = Gate(lambda values: 1.0 in values)
+    session = StubSession(gate)
+    limits = Limits(max_batch_items=4, max_item_tokens=100)
+    with running(Pipeline(tmp_path, session, limits=limits)) as worker:
+        first = worker.submit([1.0])
+        assert gate.entered.wait(WAIT_S)
+        (late,) = worker.finish(worker.submit([float(n) for n in range(2, 40)], run_timeout_s=0.3))
+        gate.open.set()
+        worker.finish(first)
+
+    assert late.state is JobState.FAILED
+    assert late.error is not None
+    assert late.error.code == JobErrorCode.RUN_TIMEOUT
+    # What the device had been handed before may run out; the rest was dropped.
+    assert sum(len(run) for run in session.item_runs) <= 1 + 2 * 4
+
+
+class GatedTask(NumberTask):
+    """A task whose preparing holds until the test opens it."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def prepare(self, inputs: Sequence[object], parameters: Sequence[Hashable]) -> list[PreparedItem | ItemFault]:
+        self._gate([float(str(value)) for value in inputs])
+        return super().prepare(inputs, parameters)
+
+
+def test_the_journal_names_the_jobs_that_are_being_prepared(tmp_path: Path) -> None:
+    """An input can kill the process before any pass: it must be found, too."""
+    gate = Gate(lambda values: 1.0 in values)
+    with running(Pipeline(tmp_path, task=GatedTask(gate))) as worker:
+        ids = worker.submit([1.0])
+        assert gate.entered.wait(WAIT_S)
+        during = read_journal(worker.journal.path)
+        gate.open.set()
+        worker.finish(ids)
+
+    assert during is not None
+    assert during.preparing == tuple(ids)
+
+
+def test_gauges_tell_the_truth_when_all_is_done(tmp_path: Path) -> None:
+    """B15: what the worker holds is nothing."""
+    with running(Pipeline(tmp_path)) as worker:
+        worker.finish(worker.submit(*[[float(n)] for n in range(100)]))
+
+    assert b"batchfleet_window_items 0.0" in worker.metrics.render()

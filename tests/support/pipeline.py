@@ -71,6 +71,7 @@ class Pipeline:
         *,
         limits: Limits = LIMITS,
         store: JobStore | None = None,
+        task: NumberTask | None = None,
         **settings: object,
     ) -> None:
         self.session = StubSession() if session is None else session
@@ -85,6 +86,7 @@ class Pipeline:
         self.blobs = LocalBlobs(folder / "blobs")
         self.settings = Settings(state_dir=folder / "state", worker_name="w", **settings)  # type: ignore[arg-type]
         self._limits = limits
+        self._task = NumberTask() if task is None else task
         self._ring = MemoryRing(self.hub)
         self._ring.listen(self.told)
         self._broker = MemoryBroker(self.hub)
@@ -110,6 +112,7 @@ class Pipeline:
         parameters: bytes = b"{}",
         ttl_s: float | None = None,
         max_attempts: int = 1,
+        run_timeout_s: float = 300.0,
         version: str | None = None,
         announce: bool = True,
     ) -> list[JobId]:
@@ -126,6 +129,7 @@ class Pipeline:
                 on_item_error=on_item_error,
                 ttl_s=ttl_s,
                 max_attempts=max_attempts,
+                run_timeout_s=run_timeout_s,
             )
             for values in jobs
         ]
@@ -166,7 +170,7 @@ class Pipeline:
         self._ring.close()
 
     def _load(self, files: ModelFiles) -> LoadedModel:
-        task = NumberTask()
+        task = self._task
         return LoadedModel(
             ref=ModelRef(files.ref.name, files.ref.version),
             digest=files.digest,

@@ -41,7 +41,7 @@ class Bench:
         self.hub = MemoryHub()
         self.broker = MemoryBroker(self.hub)
         self.metrics = Metrics()
-        self.contact = Contact()
+        self.contact = Contact(most_gap_s=60.0)
         ring = MemoryRing(self.hub)
         self.relay = Relay(self.store, MemoryBroker(self.hub), self.metrics, most_hints, self.clock)
         self.rescuer = Rescuer(self.store, ring, self.metrics, TTL_S, self.contact, self.clock)
@@ -211,6 +211,30 @@ def test_an_outage_rescues_nobody_by_mistake() -> None:
     bench.sweep.once()
 
     assert bench.states(ids) == {JobState.RUNNING}
+
+
+def test_a_pause_of_the_whole_machine_rescues_nobody_by_mistake() -> None:
+    """The scheduler slept as well: that it was answered before and after says nothing of the time between."""
+    bench = Bench()
+    ids = bench.submit(1)
+    bench.claim(ids)
+    bench.sweep.once()
+    bench.clock.advance(61)
+
+    bench.sweep.once()
+
+    assert bench.states(ids) == {JobState.RUNNING}
+
+
+def test_a_call_that_hung_breaks_the_contact() -> None:
+    contact = Contact(most_gap_s=4.0)
+    for second in range(20):
+        contact.answered(float(second), float(second))
+    assert contact.unbroken_for(19.0) == 19.0
+
+    contact.answered(20.0, 24.5)
+
+    assert contact.unbroken_for(24.5) == 0.0
 
 
 def test_the_sweep_ends_when_it_is_told_to() -> None:

@@ -83,5 +83,25 @@ def test_a_pass_of_too_many_jobs_is_refused(tmp_path: Path) -> None:
     journal.begin_pass([new_job_id()] * MAX_JOBS)
     assert len((read_journal(journal.path) or Entry("", ())).jobs) == MAX_JOBS
 
-    with pytest.raises(ValueError, match="is over"):
+    with pytest.raises(ValueError, match="are over"):
         journal.begin_pass([new_job_id()] * (MAX_JOBS + 1))
+
+
+def test_jobs_that_are_being_prepared_are_accused_beside_those_of_the_pass(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "w.journal")
+    journal.begin_boot(BOOT)
+    passing, preparing = (new_job_id(), new_job_id()), (new_job_id(),)
+
+    journal.begin_pass(passing)
+    journal.begin_prepare(preparing)
+    both = read_journal(journal.path)
+    journal.end_pass()
+    one = read_journal(journal.path)
+    journal.end_prepare()
+    none = read_journal(journal.path)
+
+    assert both is not None
+    assert both.accused == passing + preparing
+    assert one is not None
+    assert one.accused == preparing
+    assert none == Entry(BOOT, ())
