@@ -9,7 +9,8 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;"
     "background:#fff}h2{font-size:1.1rem;margin:2rem 0 .3rem}code{font-family:ui-monospace,monospace}"
     ".method{display:inline-block;min-width:3.5rem;font-weight:700}table{border-collapse:collapse}"
-    "caption{text-align:left;font-weight:600;padding-top:.5rem}td{text-align:left;padding:.15rem 1rem .15rem 0;vertical-align:top}"
+    "caption{text-align:left;font-weight:600;padding-top:.5rem}"
+    "td{text-align:left;padding:.15rem 1rem .15rem 0;vertical-align:top}"
 )
 _CODE = re.compile(r"`([^`]*)`")
 _MANY = "application/x-ndjson"

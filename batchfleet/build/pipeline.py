@@ -15,6 +15,7 @@ import onnx
 
 import batchfleet
 from batchfleet.build.encoder_graph import OUTPUT, write_encoder
+from batchfleet.build.offers import why_skipped
 from batchfleet.build.profile import measure_latency
 from batchfleet.build.verify import held_out_texts, measure_accuracy, outputs_alone, require_floor
 from batchfleet.build.weights import Encoder, read_encoder
@@ -138,19 +139,26 @@ def _measure(
         progress(f"running the float reference on {len(inputs)} texts")
         expected = outputs_alone(reference, inputs)
     for variant in files.config.variants:
-        refusal = load_runtime(variant.runtime).refusal(variant)
-        if refusal is not None:
-            progress(f"{variant.name}: not on this machine, {refusal}")
+        skipped = why_skipped(variant)
+        if skipped is not None:
+            progress(f"{variant.name}: {skipped}")
             continue
         model = load_executor(files, variant.name)
         with closing(model.executor):
             alone = expected if variant.name == REFERENCE else outputs_alone(model, inputs)
             accuracy = measure_accuracy(model, inputs, alone, expected)
             require_floor(accuracy, variant.precision)
-            progress(f"{variant.name}: cosine {accuracy.mean_cosine:.5f}, worst {accuracy.min_cosine:.5f}")
+            progress(f"{variant.name}: {_agreement(accuracy)}")
             accuracies.append(accuracy)
             samples += measure_latency(model)
     return tuple(accuracies), tuple(samples)
+
+
+def _agreement(accuracy: Accuracy) -> str:
+    return (
+        f"cosine to the float reference {accuracy.mean_cosine:.5f} on average, {accuracy.min_cosine:.5f} for the "
+        f"worst of {accuracy.texts} texts (1 is the same vector)"
+    )
 
 
 def _build_facts(cpu: Cpu) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from batchfleet.embedded.restart import EXIT_CONFIG
+
 
 class Exit(IntEnum):
     """What a command's exit code means."""
@@ -28,5 +30,7 @@ class Exit(IntEnum):
     """No fleet answers at the URL."""
     TIMEOUT = 10
     """The time to wait is over; the work goes on."""
+    CONFIG = EXIT_CONFIG
+    """A setting cannot work; the message names it."""
     INTERRUPTED = 130
     """Ctrl-C before there was anything to drain."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from batchfleet.embedded.telling import words_of
 from batchfleet.errors import BatchfleetError
 
 
@@ -31,6 +32,15 @@ class AlreadyRunningError(BatchfleetError):
         self.url = url
 
 
+class DataDirError(BatchfleetError):
+    """The data folder cannot be made or written."""
+
+    code = "data_dir_unusable"
+
+    def __init__(self, data_dir: Path, error: OSError) -> None:
+        super().__init__(f"--data-dir (BATCHFLEET_DATA_DIR) {data_dir} cannot be used: {words_of(error)}")
+
+
 class DataDirLock:
     """An exclusive `flock` on `<data_dir>/lock`; released by the kernel however the holder ends."""
 
@@ -39,10 +49,14 @@ class DataDirLock:
 
         Raises:
             AlreadyRunningError: If another supervisor holds it.
+            DataDirError: If the folder cannot be made or written.
         """
-        data_dir.mkdir(parents=True, exist_ok=True)
-        # Not inherited (PEP 446): a child must not keep the folder locked after us.
-        self._file = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            # Not inherited (PEP 446): a child must not keep the folder locked after us.
+            self._file = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise DataDirError(data_dir, error) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -47,11 +47,16 @@ class Readiness:
             if not self._api_is_ready():
                 return False
             count = sum(lease.state is WorkerState.READY and lease.pid in pids for lease in self._leases())
-        except (OSError, http.client.HTTPException, StoreUnavailableError):
+        except StoreUnavailableError as error:
+            self.missing = f"the database does not answer yet ({error})"
+            return False
+        except (OSError, http.client.HTTPException):
+            self.missing = "the API does not answer yet"
             return False
         if count >= self._workers:
             return True
-        self.missing = f"{count} of {self._workers} worker(s) ready"
+        # Not "are ready": they say so with their next heartbeat, some seconds after their log does.
+        self.missing = f"{count} of {self._workers} worker(s) have reported that they are ready"
         if count and self._first_at is None:
             self._first_at = self._clock()
         return self._first_at is not None and self._clock() - self._first_at >= _GRACE_S

@@ -220,9 +220,10 @@ class Supervisor:
                 break
             self._sleep(left_s)
         clean = not any(child.running() for child in children)
+        why = "killed as asked" if self._stops_asked > asked else "did not stop in time: killed"
         for child in children:
             if child.running():
-                _log.warning("%s did not stop in time: killed", child.spec.name, extra={"action": Action.CHILD_KILLED})
+                _log.warning("%s %s", child.spec.name, why, extra={"action": Action.CHILD_KILLED})
                 child.send(signal.SIGKILL)
             if child.wait() is not None:
                 self._pid_files.remove(child.spec.name)

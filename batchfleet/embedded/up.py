@@ -4,25 +4,26 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TextIO
 
-from pydantic import ValidationError
-
 from batchfleet.embedded.cache import make_demo_model
+from batchfleet.embedded.database import require_usable_database
 from batchfleet.embedded.exits import Exit
-from batchfleet.embedded.lock import AlreadyRunningError, DataDirLock
+from batchfleet.embedded.lock import AlreadyRunningError, DataDirError, DataDirLock
 from batchfleet.embedded.lock_watch import LockWatch
 from batchfleet.embedded.processes import PidFiles
 from batchfleet.embedded.readiness import Readiness
-from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, lay_out
+from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, UnsafeHostError, check_host, lay_out
 from batchfleet.embedded.supervisor import Supervisor
+from batchfleet.embedded.telling import tell_error, words_of
 from batchfleet.errors import BatchfleetError
 from batchfleet.jobs.sql.sqlite import database_file, lock_file
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.logs import setup_logging
 from batchfleet.models.repository import ModelRepository
-from batchfleet.settings import folder_of
+from batchfleet.settings import SettingsError, folder_of, read_settings
 from batchfleet.telemetry import setup_metrics
 
 Say = Callable[[str], None]
@@ -31,6 +32,31 @@ _PROBE_S = 0.1
 _WATCH_S = 5.0
 _FAILURES_BEFORE_READY = 4
 _SQLITE = "sqlite:///"
+
+
+class NoModelError(BatchfleetError):
+    """The demo model could not be made."""
+
+    code = "no_model"
+
+
+class NotStartedError(BatchfleetError):
+    """A part kept failing before the fleet was ready."""
+
+    code = "not_ready"
+
+
+_EXITS: Mapping[type[BatchfleetError], Exit] = MappingProxyType(
+    {
+        AlreadyRunningError: Exit.ALREADY_RUNNING,
+        DataDirError: Exit.USAGE,
+        NoModelError: Exit.NO_MODEL,
+        NotStartedError: Exit.NOT_READY,
+        PortInUseError: Exit.PORT_IN_USE,
+        SettingsError: Exit.CONFIG,
+        UnsafeHostError: Exit.CONFIG,
+    }
+)
 
 
 def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | None = None) -> Exit:
@@ -50,20 +76,33 @@ def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | 
     def say(text: str) -> None:
         print(text, file=sys.stderr if as_json else out, flush=True)
 
+    def refuse(message: str, error_code: str, code: Exit) -> Exit:
+        tell_error(message, code=error_code, as_json=as_json, who="batchfleet up")
+        return code
+
     try:
+        _check(spec)
         with DataDirLock(spec.data_dir) as lock:
             return _run(spec, lock, model, say, out if as_json else None)
-    except AlreadyRunningError as error:
-        return _refuse(error, Exit.ALREADY_RUNNING)
-    except PortInUseError as error:
-        return _refuse(error, Exit.PORT_IN_USE)
     except BatchfleetError as error:
-        return _refuse(error, Exit.FAILED)
-    except ValidationError as error:
-        names = ", ".join(
-            f"BATCHFLEET_{'.'.join(map(str, part['loc'])).upper()}: {part['msg']}" for part in error.errors()
-        )
-        return _refuse(BatchfleetError(f"a setting is wrong: {names}"), Exit.FAILED)
+        return refuse(str(error), error.code, _EXITS.get(type(error), Exit.FAILED))
+    except OSError as error:  # a full disk, a folder that is no folder
+        return refuse(words_of(error), "system_error", Exit.FAILED)
+
+
+def _check(spec: StackSpec) -> None:
+    """Refuses what cannot work before anything is made or started.
+
+    Raises:
+        SettingsError: If a setting of the environment is wrong.
+        UnsafeHostError: If others could reach the host.
+    """
+    database_url = read_settings().database_url
+    try:
+        require_usable_database(database_url)
+    except ValueError as error:
+        raise SettingsError(f"BATCHFLEET_DATABASE_URL: {error}") from None
+    check_host(spec.host)
 
 
 def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:
@@ -78,9 +117,9 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
     if model == "demo" and not repository.models():
         say(f"the repository {repository.root} is empty: making the demo model (once, about half a minute)")
         try:
-            make_demo_model(repository, spec.data_dir / "build", lambda text: say(f"  {text}"))
+            make_demo_model(repository, lambda text: say(f"  {text}"))
         except BatchfleetError as error:
-            return _refuse(error, Exit.NO_MODEL)
+            raise NoModelError(str(error)) from error
     _upgrade_database(stack)
     metrics = setup_metrics(stack.settings.metrics_dir)
 
@@ -113,9 +152,8 @@ class _Run:
         failing = self._until_ready(Readiness(self._stack.url, store.workers, workers=workers))
         store.close()
         if failing is not None:
-            self._say(f"{failing} keeps failing, giving up; its log is {self._log_of(failing)}")
             self._supervisor.stop()
-            return Exit.NOT_READY
+            raise NotStartedError(f"{failing} keeps failing, giving up; its log is {self._log_of(failing)}")
         if self._supervisor.stops_asked == 0:
             self._announce(needs_worker)
             self._watch()
@@ -179,8 +217,14 @@ class _Run:
 
     def _stop(self) -> Exit:
         self._say("stopping: workers finish what they have begun (ctrl-C again to stop at once)")
+        asked = self._supervisor.stops_asked
         clean = self._supervisor.stop()
-        self._say("stopped" if clean else "stopped; a part had to be killed (its jobs will be run again)")
+        if clean:
+            self._say("stopped")
+        elif self._supervisor.stops_asked > asked:
+            self._say("stopped at once, as asked (jobs that were running will be run again)")
+        else:
+            self._say("stopped; a part had to be killed (its jobs will be run again)")
         return Exit.OK if clean else Exit.KILLED
 
 
@@ -189,8 +233,3 @@ def _upgrade_database(stack: Stack) -> None:
     from migrations import upgrade  # noqa: PLC0415 - Alembic is heavy, and only needed here
 
     upgrade(stack.settings.database_url)
-
-
-def _refuse(error: BatchfleetError, code: Exit) -> Exit:
-    print(f"batchfleet up: {error}", file=sys.stderr, flush=True)
-    return code

@@ -88,6 +88,8 @@ class LocalBlobs:
 
     def _make_folders(self, folder: Path) -> None:
         """Makes missing folders, each durable before anything is put into it."""
+        # The root as well: somebody may have removed it, and every large result would fail until a restart.
+        self._root.mkdir(parents=True, exist_ok=True)
         missing = []
         while folder != self._root and not folder.is_dir():
             missing.append(folder)

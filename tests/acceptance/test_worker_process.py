@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from batchfleet.settings import EXIT_CONFIG
@@ -79,6 +80,21 @@ def test_a_worker_that_was_declared_dead_ends_and_starts_afresh(stack: UpStack) 
     eventually(lambda: stack.pid("worker-0") != before or None, "the worker was started again", 60)
 
     jobs = stack.submit([{"model": "tiny", "inputs": ["sun"]}])
+    assert stack.finish(jobs, 60) == {"succeeded": 1}
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_whose_keeper_dies_starts_afresh(stack: UpStack) -> None:
+    """Nothing would renew its lease: it must not idle for ever behind its own fence."""
+    jobs = stack.submit([{"model": "tiny", "inputs": ["sun"]}])
+    assert stack.finish(jobs, 60) == {"succeeded": 1}
+    worker = psutil.Process(stack.pid("worker-0"))
+    (keeper,) = worker.children()
+
+    keeper.kill()
+
+    eventually(lambda: stack.pid("worker-0") != worker.pid or None, "the worker was started again", 60)
+    jobs = stack.submit([{"model": "tiny", "inputs": ["moon"]}])
     assert stack.finish(jobs, 60) == {"succeeded": 1}
 
 

@@ -1,5 +1,6 @@
 """The contract of `BlobStore`, held by every adapter."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,3 +159,14 @@ def test_puts_and_deletes_of_neighbours_do_not_meet(blobs: BlobStore) -> None:
 
     assert errors == []
     assert list(blobs.list()) == []
+
+
+def test_a_folder_that_was_removed_is_made_again(blobs: BlobStore, tmp_path: Path) -> None:
+    """Every large result would otherwise fail until a restart."""
+    blobs.put("job/1", b"x")
+    for folder in tmp_path.iterdir():
+        shutil.rmtree(folder)
+
+    blobs.put("job/2", b"y")
+
+    assert blobs.get("job/2") == b"y"

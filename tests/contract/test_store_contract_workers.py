@@ -218,6 +218,18 @@ class TestSettle:
             assert (result.format, result.blob_key) == (row.format, row.blob_key)
             assert result.data == (None if row.blob_key else block[row.offset : row.offset + row.length])
 
+    def test_a_result_of_no_bytes_is_a_result(self, bench: Bench) -> None:
+        """All items failed, and the job asked for a partial result: there is a format, and nothing else."""
+        boot = bench.boot()
+        alone, beside, full = bench.running(boot, 3)
+        bench.store.settle(boot, [success(alone, format='{"n":2}')], b"")
+        bench.store.settle(boot, [success(full, length=4), success(beside, offset=4, format='{"n":1}')], b"full")
+
+        for claimed in (alone, beside):
+            result = bench.record(claimed.id).result
+            assert result is not None
+            assert (result.data, result.blob_key) == (b"", None)
+
     def test_an_old_epoch_changes_nothing(self, bench: Bench) -> None:
         boot = bench.boot()
         (old,) = bench.running(boot)

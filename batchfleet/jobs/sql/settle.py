@@ -44,7 +44,9 @@ _RESULTS = sql(
     """
     INSERT INTO job_results (id, provenance, format, blob_key, data)
     SELECT r.id, r.provenance, r.format, r.blob_key,
-           CASE WHEN r.format IS NOT NULL AND r.blob_key IS NULL THEN substr(:block, r.at + 1, r.size) END
+           CASE WHEN r.format IS NULL OR r.blob_key IS NOT NULL THEN NULL
+                WHEN r.size = 0 THEN {no_bytes}
+                ELSE substr(:block, r.at + 1, r.size) END
     FROM {rows}
     """,
     rows=records("r", id="uuid", provenance="text", format="text", blob_key="text", at="int", size="int"),

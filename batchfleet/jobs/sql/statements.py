@@ -9,6 +9,8 @@ Parameters are written `:name`. A list of ids or of rows travels as one paramete
     a planner that takes the table for small walk a partial index instead, once per row (measured: 4 ms a row).
 `{skip_locked}`
     Ends a selection of rows that the same transaction changes next. SQLite has one writer and needs nothing.
+`{no_bytes}`
+    A value of zero bytes, which is not NULL. (SQLite's `substr` of an empty block is NULL.)
 """
 
 import re
@@ -24,12 +26,14 @@ _FRAGMENTS: dict[Dialect, dict[str, str]] = {
         "state": "+state",
         "jobs_state": "+jobs.state",
         "skip_locked": "",
+        "no_bytes": "x''",
     },
     "postgresql": {
         "in_ids": "= ANY(CAST(:ids AS uuid[]))",
         "state": "state || ''",
         "jobs_state": "jobs.state || ''",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
+        "no_bytes": "CAST('' AS bytea)",
     },
 }
 

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,11 +52,16 @@ class WriteLock:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
-                os.pwrite(self._fd, _RECORD.pack(os.getpid(), time.monotonic()), 0)
+                self._sign(_RECORD.pack(os.getpid(), time.monotonic()))
                 yield
             finally:
-                os.pwrite(self._fd, _NOBODY, 0)
+                self._sign(_NOBODY)
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _sign(self, record: bytes) -> None:
+        """Says who holds the lock. On a full disk nobody is named: the lock itself is what counts."""
+        with suppress(OSError):
+            os.pwrite(self._fd, record, 0)
 
     def close(self) -> None:
         """Closes the side file; the next holder opens it again."""
