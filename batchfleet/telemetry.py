@@ -35,6 +35,9 @@ METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of `Metrics.render`."""
 
 _MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+_VALUE_FILES: Final = ("counter", "histogram", "gauge_livesum")
+"""Kinds of value files that our metrics have: one a process each."""
+_VALUE_FILE_BYTES: Final = 256 * 1024
 _WAIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 _STEP_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZE_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -223,8 +226,21 @@ def setup_metrics(metrics_dir: Path | None = None) -> Metrics:
     # The library looks at the variable when it is imported, which may have happened long before the settings
     # were read. Its value class is looked up at each metric's creation, so setting both here is enough.
     os.environ[_MULTIPROCESS_VARIABLE] = str(metrics_dir)
+    for kind in _VALUE_FILES:
+        _allocate(metrics_dir / f"{kind}_{os.getpid()}.db")
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
     return Metrics(metrics_dir=metrics_dir)
+
+
+def _allocate(path: Path) -> None:
+    """Gives a value file its blocks before the library maps it: a sparse map on a full disk kills with SIGBUS.
+
+    Raises:
+        OSError: If the disk is full; the process then says so instead of dying later.
+    """
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with path.open("ab") as file:
+            os.posix_fallocate(file.fileno(), 0, _VALUE_FILE_BYTES)
 
 
 def forget_dead_processes(metrics_dir: Path) -> None:

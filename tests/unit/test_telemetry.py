@@ -145,3 +145,13 @@ def test_a_stopwatch_observes_also_when_the_step_fails() -> None:
 
     assert watch.seconds > 0
     assert "batchfleet_settle_seconds_count 1.0" in metrics.render().decode()
+
+
+@pytest.mark.parametrize("kind", ["counter", "histogram", "gauge_livesum"])
+def test_value_files_have_their_blocks_before_they_are_mapped(tmp_path: Path, kind: str) -> None:
+    """A sparse map on a full disk kills the process with SIGBUS at some later count."""
+    child = Child(tmp_path)
+    stat = (tmp_path / f"{kind}_{child.process.pid}.db").stat()
+    child.render()
+
+    assert stat.st_blocks * 512 >= stat.st_size >= 256 * 1024
