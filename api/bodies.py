@@ -132,13 +132,16 @@ def _array(body: bytes) -> list[Any]:
 
 def _lines(body: bytes) -> list[Any]:
     """Returns structures, or the raw lines if any of them is bad; blank lines are not counted."""
+    lines = [line for line in body.split(b"\n") if line.strip()]
     try:
-        return _bulk_job.decode_lines(body)
+        members = _bulk_job.decode_lines(body)
+        if len(members) <= len(lines):  # msgspec also takes several values on one line
+            return members
     except (msgspec.DecodeError, RecursionError):
-        lines = [line for line in body.split(b"\n") if line.strip()]
-        if len(lines) == 1:
-            _refuse_joined(lines[0])
-        return lines
+        pass
+    if len(lines) == 1:
+        _refuse_joined(lines[0])
+    return list(lines)
 
 
 def _refuse_joined(line: bytes) -> None:

@@ -117,7 +117,8 @@ def holds_several(exc: msgspec.DecodeError, body: bytes) -> bool:
     found = _BYTE.match(str(exc))
     if not found or not found["what"].startswith("trailing characters"):
         return False
-    return body[int(found["byte"]) :].lstrip()[:1] in {b"{", b"["}
+    follows = int(found["byte"]) - 1  # of trailing characters msgspec tells the number, from 1
+    return body[follows : follows + 1] in {b"{", b"["}
 
 
 def _rules_of(body: type[msgspec.Struct]) -> Iterator[tuple[str, _Rule]]:

@@ -2,7 +2,18 @@
 
 import click
 
-from batchfleet.cli.options import as_json_option, print_json
+from batchfleet.cli.options import as_json_option, checked_setting, print_json
+
+
+def _usable(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from batchfleet.embedded.database import require_usable_database  # noqa: PLC0415 - not for `--help`
+
+    url = str(checked_setting("database_url")(ctx, param, value))
+    try:
+        require_usable_database(url)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return url
 
 
 @click.group()
@@ -15,6 +26,7 @@ def db() -> None:
     "--database-url",
     envvar="BATCHFLEET_DATABASE_URL",
     required=True,
+    callback=_usable,
     show_envvar=True,
     help="For example sqlite:////var/lib/batchfleet/batchfleet.db or postgresql+psycopg://…",
 )

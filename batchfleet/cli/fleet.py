@@ -5,20 +5,31 @@ from pathlib import Path
 
 import click
 
-from batchfleet.cli.options import as_json_option, print_json
+from batchfleet.cli.options import DATA_DIR_VARIABLE, as_json_option, checked_url, data_dir, print_json
+from batchfleet.cli.variables import warn_of_unknown_variables
+
+_workers_help = "Worker processes; default: one a core that may be used."
 
 
 @click.command()
 @click.option(
     "--data-dir",
+    "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path.home() / ".batchfleet",
-    envvar="BATCHFLEET_DATA_DIR",
+    default=data_dir,
+    envvar=DATA_DIR_VARIABLE,
     show_envvar=True,
     show_default="~/.batchfleet",
     help="Holds everything of the fleet.",
 )
-@click.option("--host", default="127.0.0.1", envvar="BATCHFLEET_API_HOST", show_envvar=True, show_default=True)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    envvar="BATCHFLEET_API_HOST",
+    show_envvar=True,
+    show_default=True,
+    help="Address to listen on: this machine's own only, since there are no keys yet.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -28,7 +39,7 @@ from batchfleet.cli.options import as_json_option, print_json
     show_default=True,
     help="0 takes a free one (see stack.json in the data folder).",
 )
-@click.option("--workers", type=click.IntRange(1), show_envvar=True, help="Default: one a core that may be used.")
+@click.option("--workers", type=click.IntRange(1), show_envvar=True, help=_workers_help)
 @click.option(
     "--model",
     type=click.Choice(["demo", "none"]),
@@ -38,7 +49,7 @@ from batchfleet.cli.options import as_json_option, print_json
     help="Make the demo model if the repository is empty, or not.",
 )
 @as_json_option
-def up(data_dir: Path, host: str, port: int, workers: int | None, model: str, as_json: bool) -> int:
+def up(folder: Path, host: str, port: int, workers: int | None, model: str, as_json: bool) -> int:
     """Run a whole fleet on this machine.
 
     API, scheduler, workers, an embedded Valkey and SQLite, all in one folder, in the foreground. Ctrl-C drains
@@ -46,19 +57,23 @@ def up(data_dir: Path, host: str, port: int, workers: int | None, model: str, as
     stderr.
 
     Exits 0 after a clean stop, 3 if a fleet is up on this folder already, 4 if a part keeps failing before it is
-    ready, 5 if a part had to be killed, 6 if the port is taken, 7 if the demo model cannot be made.
+    ready, 5 if a part had to be killed, 6 if the port is taken, 7 if the demo model cannot be made, 78 if a setting
+    cannot work.
     """
     from batchfleet.embedded.cores import usable_cores  # noqa: PLC0415 - not for `--help`
     from batchfleet.embedded.stack import StackSpec  # noqa: PLC0415
     from batchfleet.embedded.up import run_up  # noqa: PLC0415
 
-    spec = StackSpec(data_dir=data_dir.expanduser(), host=host, port=port, workers=workers or usable_cores())
+    warn_of_unknown_variables("batchfleet up")
+    spec = StackSpec(data_dir=folder.expanduser(), host=host, port=port, workers=workers or usable_cores())
     return run_up(spec, model=model, as_json=as_json)
 
 
 @click.command()
-@click.option("--texts", type=click.IntRange(10), default=3000, show_default=True, show_envvar=True)
-@click.option("--workers", type=click.IntRange(1), show_envvar=True, help="Default: one a core that may be used.")
+@click.option(
+    "--texts", type=click.IntRange(10), default=3000, show_default=True, show_envvar=True, help="Sentences to embed."
+)
+@click.option("--workers", type=click.IntRange(1), show_envvar=True, help=_workers_help)
 @as_json_option
 def demo(texts: int, workers: int | None, as_json: bool) -> int:
     """Show it working: real model, real texts, measured.
@@ -73,10 +88,25 @@ def demo(texts: int, workers: int | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.option("--texts", type=click.IntRange(100), default=10_000, show_default=True, show_envvar=True)
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, show_envvar=True)
-@click.option("--url", envvar="BATCHFLEET_BENCH_URL", show_envvar=True, help="A fleet that runs; default: a fresh one.")
-@click.option("--workers", type=click.IntRange(1), show_envvar=True, help="Default: one a core that may be used.")
+@click.option(
+    "--texts", type=click.IntRange(100), default=10_000, show_default=True, show_envvar=True, help="Texts a round."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    show_envvar=True,
+    help="How often loop and fleet take turns.",
+)
+@click.option(
+    "--url",
+    envvar="BATCHFLEET_BENCH_URL",
+    callback=checked_url,
+    show_envvar=True,
+    help="A fleet that runs; default: a fresh one.",
+)
+@click.option("--workers", type=click.IntRange(1), show_envvar=True, help=_workers_help)
 @as_json_option
 def bench(texts: int, rounds: int, url: str | None, workers: int | None, as_json: bool) -> int:
     """Compare the fleet with the best in-process loop.

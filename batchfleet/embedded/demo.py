@@ -1,6 +1,5 @@
 """`batchfleet demo`: a fresh fleet, a real model, thousands of real sentences, and what was measured."""
 
-import contextlib
 import shutil
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from batchfleet.build.offers import in_words
 from batchfleet.client import Client, JobRequest
 from batchfleet.embedded.bench.fleet import latencies, patience_s, vectors
 from batchfleet.embedded.cache import cache_dir, cached_demo_model
@@ -25,6 +25,7 @@ from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.figures import Figures
 from batchfleet.embedded.sentences import english_sentences
 from batchfleet.embedded.session import FleetSession, StackFailedError, is_clean_exit
+from batchfleet.embedded.telling import tell_error, words_of
 from batchfleet.errors import BatchfleetError
 from batchfleet.inference.select import Selection, choose_variant
 
@@ -36,6 +37,11 @@ QUERIES = (
 )
 _NEIGHBOURS = 3
 _QUERY_WAIT_S = 30.0
+PROBE = (
+    "32 texts of lognormal length (about 40 tokens on average) on one core; the demo's own sentences are shorter, "
+    "so a core does more of them a second:"
+)
+"""What `choose_variant` runs."""
 _WIDTH = 110
 """Of the output where it is no terminal: a pipe or a file."""
 
@@ -55,7 +61,7 @@ def run_demo(*, texts: int, workers: int | None, as_json: bool) -> Exit:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever it was, the fleet's log says more
-        return _explain(error, session)
+        return _explain(error, session, as_json=as_json)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:
@@ -67,11 +73,13 @@ def _prepare(console: Console, folder: Path, workers: int | None) -> tuple[Selec
     console.print(f"Model: all-MiniLM-L6-v2, kept in {cache_dir()}")
     repository, files = cached_demo_model(lambda text: console.print(f"  {escape(text)}", style="dim"))
     selection = choose_variant(files, state_file=folder / "state" / "variants.json")
+    if selection.speeds:
+        console.print(f"Which build is fastest here? {PROBE}")
     for speed in selection.speeds:
-        console.print(f"  {speed.variant:15} {speed.texts_per_s:7.0f} texts/s on one core")
+        console.print(f"  {speed.variant:15} {speed.texts_per_s:7.0f} texts/s")
     for name, why in selection.refused.items():
-        console.print(f"  {name:15} cannot be used: {escape(why)}")
-    console.print(f"Serving [bold]{selection.chosen}[/]: {escape(selection.reason)}")
+        console.print(f"  {name:15} {escape(in_words(files.config.variant(name), why))}")
+    console.print(f"Serving [bold]{selection.chosen}[/]")
     settings = {
         "BATCHFLEET_MODELS_URL": f"file://{repository.root.resolve()}",
         "BATCHFLEET_WORKER_VARIANT": selection.chosen,
@@ -154,11 +162,12 @@ def _check_stopped(session: FleetSession) -> None:
         raise StackFailedError(f"the fleet did not stop cleanly (exit code {code}, still running: {left or 'nothing'})")
 
 
-def _explain(error: Exception, session: FleetSession | None) -> Exit:
-    if not isinstance(error, BatchfleetError):
+def _explain(error: Exception, session: FleetSession | None, *, as_json: bool) -> Exit:
+    """The log's end first: what went wrong is the last word, and with --json the last line."""
+    if not isinstance(error, BatchfleetError | OSError):
         traceback.print_exc()
-    print(f"batchfleet demo: {error}", file=sys.stderr)
-    if session is not None:
-        with contextlib.suppress(OSError):
-            print(f"--- the end of the fleet's log ---\n{session.tail()}", file=sys.stderr)
+    if session is not None and (tail := session.tail()):
+        print(f"--- the end of the fleet's log ---\n{tail}\n---", file=sys.stderr)
+    message = words_of(error) if isinstance(error, OSError) else str(error)
+    tell_error(message, code=getattr(error, "code", "internal_error"), as_json=as_json, who="batchfleet demo")
     return Exit.FAILED

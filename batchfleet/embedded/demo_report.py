@@ -58,6 +58,7 @@ class DemoReport:
             "reason": self.reason,
             "latency_ms": {"p50": round(p50, 1), "p90": round(p90, 1), "p99": round(p99, 1)},
             "batch_items": self.figures.distribution("batch_items"),
+            "mean_tokens": round(self.mean_tokens, 1),
             "mean_batch_items": round(self.figures.mean("batch_items"), 1),
             "padding_waste": round(self.figures.padding_waste, 4),
             "time_s": {name: round(seconds, 3) for name, seconds in self.time_spent().items()},
@@ -65,6 +66,11 @@ class DemoReport:
             "cpu_ms_per_job": {role: round(value * 1e3 / self.texts, 4) for role, value in self.cpu_s.items()},
             "queries": [asdict(query) for query in self.queries],
         }
+
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a text on average."""
+        return self.figures.value("tokens_real_total") / self.texts
 
     def time_spent(self) -> dict[str, float]:
         """Returns the seconds of all workers together by what they did, and what was left of their time."""
@@ -94,9 +100,12 @@ def show(console: Console, report: DemoReport) -> None:
     console.rule("What was measured")
     latency = "  ".join(f"{name} {value / 1e3:.2f} s" for name, value in found["latency_ms"].items())
     console.print(
-        f"throughput   [bold]{found['texts_per_s']:.0f} texts/s[/] ({report.texts} in {report.seconds:.1f} s)"
+        f"throughput   [bold]{found['texts_per_s']:.0f} texts/s[/] ({report.texts} in {report.seconds:.1f} s, "
+        f"{report.mean_tokens:.0f} tokens each on average)"
     )
-    console.print(f"latency      {latency}  (all sent at once: this is queueing)")
+    console.print(
+        f"latency      {latency}  (all sent at once: {found['mean_queue_s']:.2f} s of it, on average, in the queue)"
+    )
     console.print(f"padding      {found['padding_waste']:.1%} of all tokens run")
     console.print(f"batches      {found['mean_batch_items']} texts on average")
     _show_batches(console, found["batch_items"])
@@ -114,12 +123,11 @@ def _show_batches(console: Console, rows: Sequence[tuple[float, int]]) -> None:
 
 def _tables(report: DemoReport) -> Table:
     """Two tables side by side: where the time went, and where the CPU went."""
-    time_table = Table(title="time of all workers", title_justify="left", box=None, pad_edge=False)
+    time_table = Table(title="time of all workers (steps overlap)", title_justify="left", box=None, pad_edge=False)
     time_table.add_column("step")
     time_table.add_column("s", justify="right")
     for name, seconds in report.time_spent().items():
         time_table.add_row(name, f"{seconds:.2f}")
-    time_table.add_row("mean wait of a job in the queue", f"{report.figures.mean('queue_wait_seconds'):.2f}")
     cpu_table = Table(title="CPU by process", title_justify="left", box=None, pad_edge=False)
     cpu_table.add_column("process")
     cpu_table.add_column("ms a job", justify="right")

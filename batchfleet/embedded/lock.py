@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from batchfleet.embedded.telling import words_of
 from batchfleet.errors import BatchfleetError
 
 
@@ -38,7 +37,7 @@ class DataDirError(BatchfleetError):
     code = "data_dir_unusable"
 
     def __init__(self, data_dir: Path, error: OSError) -> None:
-        super().__init__(f"--data-dir (BATCHFLEET_DATA_DIR) {data_dir} cannot be used: {words_of(error)}")
+        super().__init__(f"--data-dir (BATCHFLEET_DATA_DIR) {data_dir} cannot be used: {error.strerror or error}")
 
 
 class DataDirLock:

@@ -83,11 +83,22 @@ def test_keys_are_per_job(api: RunningApi) -> None:
 
     assert first[0]["id"] == first[2]["id"] == second[0]["id"]
     assert first[1]["id"] == second[1]["id"]
+    assert [entry.get("replayed") for entry in first] == [None, None, True, None]
+    assert [entry.get("replayed") for entry in second] == [True, True, True, None]
     assert first[3]["error"] == {
         "code": "idempotency_conflict",
         "message": "the key was used with another body",
         "field": "idempotency_key",
     }
+
+
+def test_lines_without_their_ends_are_refused_with_what_to_do(api: RunningApi) -> None:
+    """As `curl -d @file` sends them."""
+    answer = api.client.post("/v1/jobs/bulk", content=json.dumps(JOB) * 2, headers=NDJSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed_body")
+    assert answer.json()["detail"] == "several JSON values on one line: send NDJSON with --data-binary"
+    assert api.client.get("/v1/jobs").json()["jobs"] == []
 
 
 def test_a_key_of_the_whole_request_is_refused(api: RunningApi) -> None:

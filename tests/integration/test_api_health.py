@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.openapi import OPERATIONS
+from api.openapi import OPERATIONS, Operation
 from tests.support.apiserver import RunningApi, running_api
 
 
@@ -92,6 +92,21 @@ def test_unknown_paths_are_problems(api: RunningApi, path: str) -> None:
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["code"] in {"not_found", "model_not_found"}
+    assert answer.json()["code"] == "model_not_found" or "/docs" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_unknown_query_parameters_are_refused_by_the_resources_and_by_nothing_else(
+    api: RunningApi, operation: Operation
+) -> None:
+    path = operation.path.format(job_id="job_" + "0" * 32, name="tiny")
+    answer = api.client.request(operation.method, path, params={"x": "1"})
+
+    if path.startswith("/v1/"):
+        assert (answer.status_code, answer.json()["field"]) == (400, "x")
+        assert "invalid_request" in operation.problems
+    else:
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,15 @@ def test_a_result_that_is_not_ready_is_the_job(api: RunningApi) -> None:
     assert answer.status_code == 202
     assert answer.headers["retry-after"] == "1"
     assert answer.headers["location"] == f"/v1/jobs/{job_id}"
-    assert answer.json()["status"] == "queued"
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.json()["id"], answer.json()["status"]) == (job_id, "queued")
+    assert "values" not in answer.json()
+
+
+def test_fetching_a_result_does_not_wait(api: RunningApi) -> None:
+    answer = api.client.get(f"/v1/jobs/{api.submit()}/result?wait=5")
+
+    assert (answer.status_code, answer.json()["field"]) == (400, "wait")
 
 
 def test_a_failed_job_has_no_result_and_says_why(api: RunningApi) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.bodies import NDJSON_TYPES
 from api.catalog import FRESH_S
 from batchfleet.broker.hint import Flow
 from batchfleet.broker.memory import MemoryBroker
@@ -107,6 +108,9 @@ def test_a_new_version_is_pinned_from_when_it_is_seen(tmp_path: Path) -> None:
         ({"model": "nope"}, 404, "model_not_found", "model"),
         ({"model": "../tiny"}, 400, "invalid_request", "model"),
         ({"version": "9"}, 404, "model_not_found", "version"),
+        ({"inputs": None}, 400, "invalid_request", "inputs"),
+        ({"run_at": "2999-01-01T00:00:00Z", "ttl_s": 5}, 400, "invalid_request", "run_at"),
+        ({"run_at": (datetime.now(UTC) + timedelta(days=9)).isoformat(), "ttl_s": 5}, 400, "invalid_request", "ttl_s"),
         ({"inputs": []}, 400, "invalid_request", "inputs"),
         ({"inputs": "text"}, 400, "invalid_request", "inputs"),
         ({"inputs": ["a", 5]}, 400, "invalid_request", "inputs[1]"),
@@ -199,10 +203,46 @@ def test_an_unknown_query_parameter_is_refused(shared: RunningApi) -> None:
     assert (answer.status_code, answer.json()["field"]) == (400, "wiat")
 
 
-def test_another_content_type_is_refused(shared: RunningApi) -> None:
-    answer = shared.client.post("/v1/jobs", content=b"<xml/>", headers={"content-type": "application/xml"})
+@pytest.mark.parametrize(
+    "stated",
+    [
+        None,
+        "application/json",
+        "Application/JSON; charset=utf-8",
+        "text/json",
+        "application/vnd.api+json",
+        "application/x-www-form-urlencoded",
+        "text/plain;charset=UTF-8",
+    ],
+)
+def test_json_passes_under_these_content_types(shared: RunningApi, stated: str | None) -> None:
+    headers = {} if stated is None else {"content-type": stated}
+    answers = [
+        shared.client.post("/v1/jobs", content=b'{"model":"tiny","inputs":["a"]}', headers=headers),
+        shared.client.post("/v1/jobs/bulk", content=b'[{"model":"tiny","inputs":["a"]}]', headers=headers),
+        shared.client.post("/v1/jobs/lookup", content=b'{"ids":[]}', headers=headers),
+    ]
 
-    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+    assert [answer.status_code for answer in answers] == [202, 202, 200]
+
+
+@pytest.mark.parametrize("stated", ["application/xml", "multipart/form-data; boundary=x", "text/csv", "*/*", "json"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs/bulk", "/v1/jobs/lookup"])
+def test_another_content_type_is_refused(shared: RunningApi, path: str, stated: str) -> None:
+    answer = shared.client.post(path, json=JOB, headers={"content-type": stated})
+
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (415, "unsupported_media_type")
+    assert problem["field"] == "Content-Type"
+
+
+@pytest.mark.parametrize("stated", sorted(NDJSON_TYPES))
+def test_lines_are_for_bulk_only(shared: RunningApi, stated: str) -> None:
+    headers = {"content-type": stated}
+    line = b'{"model":"tiny","inputs":["a"]}'
+    statuses = [shared.client.post(path, content=line, headers=headers) for path in ("/v1/jobs/bulk", "/v1/jobs")]
+
+    assert [answer.status_code for answer in statuses] == [202, 415]
 
 
 @pytest.mark.parametrize("origin", ["https://example.org", "null", "http://127.0.0.1:1"])
@@ -235,6 +275,34 @@ def test_the_same_key_repeats_the_first_answer(api: RunningApi) -> None:
     assert second.json()["id"] == first.json()["id"]
     assert second.headers["idempotency-replayed"] == "true"
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")
+
+
+@pytest.mark.parametrize("query", ["", "?wait=30"])
+def test_a_repeated_key_whose_job_has_ended_gets_it_as_it_is(api: RunningApi, query: str) -> None:
+    key = {"Idempotency-Key": "order 7"}
+    first = api.client.post("/v1/jobs", json=JOB, headers=key)
+    api.worker.succeed(first.json()["id"])
+    again = api.client.post(f"/v1/jobs{query}", json=JOB, headers=key)
+
+    assert "idempotency-replayed" not in first.headers
+    assert again.status_code == 200
+    assert again.headers["idempotency-replayed"] == "true"
+    assert "retry-after" not in again.headers
+    assert (again.json()["id"], again.json()["status"]) == (first.json()["id"], "succeeded")
+    assert again.json()["result"] == {"values": [[0.0, 1.0, 2.0]]}
+
+
+@pytest.mark.parametrize("query", ["", "?wait=0.01"])
+def test_a_repeated_key_whose_record_was_removed_is_still_accepted(
+    api: RunningApi, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = {"Idempotency-Key": "order 7"}
+    first = api.client.post("/v1/jobs", json=JOB, headers=key)
+    monkeypatch.setattr(api.store, "look_up", lambda *_, **__: [])
+    again = api.client.post(f"/v1/jobs{query}", json=JOB, headers=key)
+
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert again.headers["idempotency-replayed"] == "true"
 
 
 def test_fifty_at_once_with_one_key_are_one_job(api: RunningApi) -> None:

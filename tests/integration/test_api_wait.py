@@ -41,6 +41,7 @@ def test_a_submission_that_waits_gets_the_finished_job(tmp_path: Path) -> None:
         answer = waiting.result(WAIT_S)
 
         assert answer.status_code == 200
+        assert "idempotency-replayed" not in answer.headers
         assert answer.json()["id"] == listed["id"]
         assert answer.json()["lane"] == "online"
         assert answer.json()["result"] == {"values": [[0.0, 1.0, 2.0]]}
@@ -123,6 +124,7 @@ def test_a_repeated_key_waits_for_the_first_job(tmp_path: Path) -> None:
         answer = waiting.result(WAIT_S)
 
         assert answer.status_code == 200
+        assert answer.headers["idempotency-replayed"] == "true"
         assert answer.json()["id"] == first
 
 

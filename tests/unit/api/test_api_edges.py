@@ -20,7 +20,7 @@ from api.newjobs import JobMaker
 from api.problems import MalformedBodyError, NotAcceptableError
 from api.schemas import JobBody
 from batchfleet.clock import ManualClock
-from batchfleet.errors import InvalidRequestError, OverloadedError, StoreUnavailableError
+from batchfleet.errors import InvalidRequestError, OverloadedError, StoreUnavailableError, TooLargeError
 from batchfleet.inference.intake import intake_for
 from batchfleet.jobs.job import Lane, QueueDepth
 from batchfleet.jobs.states import JobState
@@ -129,6 +129,28 @@ def test_a_start_in_the_past_is_at_once(tmp_path: Path, seconds: float, kept: bo
 
     assert (job.run_at is not None) is kept
     assert job.announced_by_submitter is not kept
+
+
+@pytest.mark.parametrize(
+    ("ttl_s", "starts_in", "taken"), [(60, 60, False), (59, 60, False), (61, 60, True), (1, -60, True)]
+)
+def test_a_job_that_could_never_start_is_refused(tmp_path: Path, ttl_s: int, starts_in: float, taken: bool) -> None:
+    body = f'{{"model":"tiny","inputs":["a"],"ttl_s":{ttl_s}}}'.encode()
+    if taken:
+        assert _make(tmp_path, body, starts_in=starts_in).ttl_s == ttl_s
+        return
+    with pytest.raises(InvalidRequestError) as caught:
+        _make(tmp_path, body, starts_in=starts_in)
+    assert caught.value.field == "ttl_s"
+
+
+def test_too_many_inputs_are_told_in_the_words_of_the_glossary(tmp_path: Path) -> None:
+    inputs = ",".join(['"a"'] * 1025)
+    with pytest.raises(TooLargeError) as caught:
+        _make(tmp_path, f'{{"model":"tiny","inputs":[{inputs}]}}'.encode())
+
+    assert str(caught.value) == "a job takes at most 1,024 inputs, not 1,025: submit several jobs"
+    assert caught.value.field == "inputs"
 
 
 def _make(folder: Path, body: bytes, *, key: str | None = None, starts_in: float | None = None) -> Any:

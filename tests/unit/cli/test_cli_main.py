@@ -3,17 +3,23 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
 from batchfleet import __version__
+from batchfleet.build import offers
 from batchfleet.cli.main import COMMANDS, cli, main
+from batchfleet.cli.variables import variables_of
 from batchfleet.client import ConnectionFailedError, NotFoundError, WaitTimeoutError
 from batchfleet.client.errors import Problem
 from batchfleet.embedded.exits import Exit
 from batchfleet.errors import BatchfleetError, ModelNotFoundError
+from batchfleet.inference.machine import Cpu
+from tests.support.models import build_tiny_encoder
 
 HEAVY = ("numpy", "sqlalchemy", "pydantic", "httpx", "rich", "onnxruntime", "tokenizers", "alembic")
 
@@ -56,6 +62,24 @@ def test_every_command_speaks_json_and_every_option_has_an_environment_twin() ->
         options = [param for param in command.params if isinstance(param, click.Option)]
         assert any("--json" in option.opts for option in options), name
         assert all(option.show_envvar for option in options), name
+        assert all(option.help for option in options), name
+
+
+def test_variables_are_called_like_their_options() -> None:
+    def options(command: click.Command, context: click.Context) -> Iterator[tuple[str, list[str]]]:
+        for param in command.params:
+            if isinstance(param, click.Option) and param.opts != ["--version"]:
+                yield param.opts[0], variables_of(param, context)
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                assert child is not None
+                yield from options(child, click.Context(child, info_name=name, parent=context))
+
+    for option, variables in options(cli, click.Context(cli, auto_envvar_prefix="BATCHFLEET")):
+        suffix = option.removeprefix("--").replace("-", "_").upper()
+        assert variables, option
+        assert all(variable.endswith(f"_{suffix}") for variable in variables), (option, variables)
 
 
 def test_a_wrong_command_line_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,4 +114,89 @@ def test_errors_become_messages_and_codes(
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "job_1", "--url", "http://127.0.0.1:1"]) == Exit.UNREACHABLE
-    assert "http://127.0.0.1:1" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no fleet answers at http://127.0.0.1:1" in said
+    assert "is `batchfleet up` running?" in said
+
+
+USER_ERRORS: list[tuple[list[str], dict[str, str], Exit, str]] = [
+    (["models", "list", "--models-url", "s3://b/x"], {}, Exit.USAGE, "--models-url: must be file:///folder"),
+    (["models", "list"], {"BATCHFLEET_MODELS_URL": "s3://b/x"}, Exit.USAGE, "BATCHFLEET_MODELS_URL: must be"),
+    (["models", "build-demo", "--models-url", "file://host/x"], {}, Exit.USAGE, "--models-url: must be file"),
+    (["db", "upgrade", "--database-url", "mysql://x"], {}, Exit.USAGE, "--database-url: must be sqlite"),
+    (["db", "upgrade"], {"BATCHFLEET_DATABASE_URL": "mysql://x"}, Exit.USAGE, "BATCHFLEET_DATABASE_URL: must be"),
+    (["db", "upgrade", "--database-url", "sqlite:///:memory:"], {}, Exit.USAGE, "--database-url: must name a file"),
+    (["db", "upgrade", "--database-url", "sqlite:////proc/x/y.db"], {}, Exit.FAILED, "/proc/x/y.db"),
+    (["result", "j", "--output", "/nonexistent/x.npy"], {}, Exit.USAGE, "--output: there is no folder"),
+    (["submit", "m", "--file", "/nonexistent/x"], {}, Exit.USAGE, "--file"),
+    (["up", "--data-dir", "/proc/x"], {}, Exit.USAGE, "--data-dir (BATCHFLEET_DATA_DIR) /proc/x cannot be used"),
+    (["up", "--data-dir", "/proc/x", "--host", "0.0.0.0"], {}, Exit.CONFIG, "--host (BATCHFLEET_API_HOST) 0.0.0.0"),
+    (["up", "--data-dir", "/proc/x"], {"BATCHFLEET_DATABASE_URL": "mysql://x"}, Exit.CONFIG, "BATCHFLEET_DATABASE_URL"),
+    (
+        ["up", "--data-dir", "/proc/x"],
+        {"BATCHFLEET_DATABASE_URL": "sqlite:///"},
+        Exit.CONFIG,
+        "BATCHFLEET_DATABASE_URL",
+    ),
+    (["up", "--port", "70000"], {}, Exit.USAGE, "--port: 70000"),
+    (["jobs", "--url", "nowhere"], {}, Exit.USAGE, "--url: 'nowhere' is no URL"),
+    (["bench", "--url", "nowhere"], {}, Exit.USAGE, "--url: 'nowhere' is no URL"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "environment", "code", "says"), USER_ERRORS)
+def test_what_a_user_got_wrong_is_told_in_a_line(
+    arguments: list[str],
+    environment: dict[str, str],
+    code: Exit,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert main(arguments) == code
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert main([*arguments, "--json"]) == code
+    said = capsys.readouterr()
+    error = json.loads(said.err)["error"]
+    assert says in error["message"]
+    assert error["code"]
+    assert said.out == ""
+
+
+def test_json_is_also_asked_for_by_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BATCHFLEET_JSON", "1")
+
+    assert main(["submit", "m"]) == Exit.USAGE
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "usage"
+
+
+def test_a_repository_can_be_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "list", "--models-url", str(tmp_path)]) == Exit.OK
+    assert capsys.readouterr().out.startswith(f"no models in {tmp_path} ")
+
+    build_tiny_encoder(tmp_path)
+
+    assert main(["models", "list", "--models-url", str(tmp_path), "--json"]) == Exit.OK
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert (model["name"], model["versions"], model["task"]) == ("tiny", ["1"], "embed")
+    assert set(model["skipped"]) < set(model["variants"])
+
+
+def test_a_variant_for_other_machines_does_not_read_like_a_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_tiny_encoder(tmp_path)
+    amd = Cpu(machine="x86_64", model="AMD EPYC", flags=frozenset({"avx512_vnni", "avx512_bf16"}))
+    monkeypatch.setattr(offers, "read_cpu", lambda: amd)
+
+    assert main(["models", "list", "--models-url", str(tmp_path)]) == Exit.OK
+    assert "openvino-bf16 needs an Intel CPU with bf16 instructions: skipped" in capsys.readouterr().out
+    assert main(["models", "show", "tiny", "--models-url", str(tmp_path)]) == Exit.OK
+    assert "needs an Intel CPU with bf16 instructions: skipped" in capsys.readouterr().out

@@ -6,15 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
+from api.schemas import JobView
 from batchfleet.client import (
     Client,
+    ClientConfigError,
     ConflictError,
     ConnectionFailedError,
     InvalidError,
+    Job,
     JobRequest,
+    NotFoundError,
+    NotReadyError,
     OverloadedError,
     UnavailableError,
 )
@@ -118,7 +124,10 @@ def test_nobody_answers() -> None:
     def fleet(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    with client(fleet) as fleet_client, pytest.raises(ConnectionFailedError, match="http://fleet/v1/jobs/job_1"):
+    with (
+        client(fleet) as fleet_client,
+        pytest.raises(ConnectionFailedError, match="no fleet answers at http://fleet .* is `batchfleet up` running"),
+    ):
         fleet_client.get("job_1")
 
 
@@ -177,4 +186,99 @@ def test_a_listing_asks_only_for_what_was_said() -> None:
         return httpx.Response(200, json={"jobs": [{"id": "job_1", "status": "failed"}], "next": None})
 
     with client(fleet) as fleet_client:
-        assert [job.id for job in fleet_client.list_jobs(status="failed", dead_letter=True, limit=5)] == ["job_1"]
+        page = fleet_client.list_jobs(status="failed", dead_letter=True, limit=5)
+    assert [job.id for job in page.jobs] == ["job_1"]
+    assert page.next is None
+
+
+def test_a_listing_of_several_states_and_its_next_page() -> None:
+    def fleet(request: httpx.Request) -> httpx.Response:
+        assert request.url.params["status"] == "failed,expired"
+        return httpx.Response(200, json={"jobs": [], "next": "job_9"})
+
+    with client(fleet) as fleet_client:
+        assert fleet_client.list_jobs(status=["failed", "expired"]).next == "job_9"
+
+
+@pytest.mark.parametrize("form", ["array", "json"])
+def test_a_result_of_a_job_that_has_not_ended_is_a_typed_error(form: str) -> None:
+    answer = httpx.Response(202, json={"id": "job_1", "status": "queued"}, headers={"Retry-After": "1"})
+
+    with client(lambda _: answer) as fleet_client, pytest.raises(NotReadyError) as caught:
+        fleet_client.result("job_1") if form == "array" else fleet_client.result_json("job_1")
+
+    assert isinstance(caught.value, ConflictError)
+    assert (caught.value.error_code, caught.value.job_status) == ("result_not_ready", "queued")
+    assert caught.value.retry_after_s == 1.0
+    assert str(caught.value) == "job_1 has not ended yet (queued)"
+
+
+@pytest.mark.parametrize("inputs", ["abc", b"abc", {"text": "abc"}])
+def test_a_single_text_is_not_taken_for_a_list_of_its_characters(inputs: Any) -> None:
+    with client(lambda _: httpx.Response(500)) as fleet_client, pytest.raises(TypeError, match="list of items"):
+        fleet_client.submit("m", inputs)
+    with pytest.raises(TypeError, match="list of items"):
+        JobRequest(model="m", inputs=inputs)
+
+
+def test_an_unknown_job_is_named() -> None:
+    with (
+        client(lambda _: problem(404, "job_not_found", detail="no such job")) as fleet_client,
+        pytest.raises(NotFoundError, match="^job_1: no such job$"),
+    ):
+        fleet_client.cancel("job_1")
+
+
+def test_an_id_stays_one_segment_of_the_path() -> None:
+    seen: list[bytes] = []
+
+    def fleet(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.raw_path)
+        return problem(404, "job_not_found")
+
+    with client(fleet) as fleet_client, pytest.raises(NotFoundError):
+        fleet_client.get("../models?x#y")
+
+    assert seen == [b"/v1/jobs/..%2Fmodels%3Fx%23y"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda c: c.get("j"), lambda c: c.models(), lambda c: c.result("j"), lambda c: c.wait_many(["j"])],
+    ids=["get", "models", "result", "wait_many"],
+)
+def test_an_answer_of_something_else_is_no_fleet(ask: Callable[[Client], Any]) -> None:
+    with (
+        client(lambda _: httpx.Response(200, text="<html>It works!</html>")) as fleet_client,
+        pytest.raises(ConnectionFailedError, match="is no fleet"),
+    ):
+        ask(fleet_client)
+
+
+@pytest.mark.parametrize("url", ["foo", "ftp://host", "http://", "http://[", "http://host:port", "http://host?x=1"])
+def test_a_bad_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ClientConfigError, match="no URL of a fleet"):
+        Client(url)
+
+
+def test_a_key_that_no_header_can_hold_is_refused() -> None:
+    with pytest.raises(ClientConfigError, match="API key"):
+        Client("http://fleet", api_key="k\n")
+
+
+def test_a_job_shows_what_http_shows_and_leaves_out_what_does_not_apply() -> None:
+    body = {
+        "id": "job_1",
+        "status": "queued",
+        "model": "m",
+        "item_count": 1,
+        "attempts": 0,
+        "submitted_at": "2026-12-01T03:28:23.938524Z",
+        "result_url": "/v1/jobs/job_1/result",
+    }
+    with client(lambda _: httpx.Response(200, json=body)) as fleet_client:
+        assert msgspec.to_builtins(fleet_client.get("job_1")) == body
+
+
+def test_the_client_has_the_members_that_the_api_shows() -> None:
+    assert set(JobView.__struct_fields__) == set(Job.__struct_fields__)

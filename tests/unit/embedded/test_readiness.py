@@ -42,7 +42,7 @@ def test_all_workers_are_awaited(url: str) -> None:
     readiness = Readiness(url, lambda: leases, workers=2)
 
     assert not readiness.ready([1, 2])
-    assert readiness.missing == "1 of 2 worker(s) ready"
+    assert readiness.missing == "1 of 2 worker(s) have reported that they are ready"
 
     leases[1] = lease(2)
     assert readiness.ready([1, 2])
@@ -78,4 +78,6 @@ def test_no_api_and_no_database_are_no_error(url: str) -> None:
         raise StoreUnavailableError("away")
 
     assert not Readiness("http://127.0.0.1:1", list, workers=0).ready([])
-    assert not Readiness(url, no_database, workers=1).ready([])
+    readiness = Readiness(url, no_database, workers=1)
+    assert not readiness.ready([])
+    assert readiness.missing == "the database does not answer yet (away)"
