@@ -18,6 +18,10 @@ from api.services import Services
 ROUTES = (SubmitRoutes, BulkRoutes, JobRoutes, ResultRoutes, ModelRoutes, HealthRoutes, DocsRoutes)
 
 
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+"""Names of this machine; no page on the web has them."""
+
+
 class Api:
     """The ASGI application of one process.
 
@@ -50,4 +54,6 @@ def create_app(parts: Parts) -> Api:
         logging_config=None,
         request_max_body_size=None,  # `bodies.read_body` refuses, while the body arrives
     )
-    return Api(Edge(app), services)
+    settings = parts.settings
+    hosts = settings.api_hosts or (*LOOPBACK_NAMES, settings.api_host.lower())
+    return Api(Edge(app, hosts), services)

@@ -1,4 +1,9 @@
-"""The outermost layer: gives each request an id, lets HEAD stand for GET, and logs at debug level."""
+"""The outermost layer: gives each request an id, refuses foreign hosts, lets HEAD stand for GET, logs at debug level.
+
+There are no keys yet, and the process listens on loopback only. A page on the web could still reach it by *DNS
+rebinding*: its own name is made to point to 127.0.0.1, and the browser then takes us for its site. What gives it away
+is the `Host` header, which has the page's name.
+"""
 
 import logging
 import re
@@ -10,7 +15,8 @@ from typing import Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import REQUEST_ID
+from api.problems import REQUEST_ID, UnknownHostError, problem_of
+from api.views import encode
 
 logger = logging.getLogger("api.access")
 
@@ -22,10 +28,12 @@ class Edge:
 
     Args:
         app: The application.
+        hosts: Names under which it may be reached; with `*` among them, all.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app = app
+        self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one connection."""
@@ -44,10 +52,33 @@ class Edge:
                 message["headers"] = [*message["headers"], header]
             await send(message)
 
-        if logger.isEnabledFor(logging.DEBUG):
+        if not self._known_host(scope["headers"]):
+            await _refuse(send_with_id, inner[REQUEST_ID])
+        elif logger.isEnabledFor(logging.DEBUG):
             await _logged(self._app, inner, receive, send_with_id)
         else:
             await self._app(inner, receive, send_with_id)  # type: ignore[arg-type]  # a scope with our key
+
+    def _known_host(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        if "*" in self._hosts:
+            return True
+        stated = [value for name, value in headers if name == b"host"]
+        # HTTP/1.0 clients state none; a browser always does.
+        return not stated or (len(stated) == 1 and _name_of(stated[0]) in self._hosts)
+
+
+def _name_of(host: bytes) -> str:
+    """Returns the name of a `Host` header, without its port: `localhost:8080`, `[::1]:8080`."""
+    text = host.decode("latin-1").lower()
+    return text[: text.index("]") + 1] if text.startswith("[") and "]" in text else text.partition(":")[0]
+
+
+async def _refuse(send: Send, request_id: str) -> None:
+    error = UnknownHostError("not known under this name (BATCHFLEET_API_HOSTS lists the names)", field="Host")
+    problem = problem_of(error, request_id)
+    headers = [(b"content-type", b"application/problem+json")]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": encode(problem), "more_body": False})
 
 
 async def _logged(app: ASGIApp, scope: dict[str, Any], receive: Receive, send: Send) -> None:

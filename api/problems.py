@@ -34,6 +34,7 @@ TABLE: dict[str, Row] = {
     "malformed_body": Row(400, "The body is not valid JSON"),
     "unsupported_field": Row(400, "This deployment cannot honour a field of the request"),
     "cross_origin": Row(403, "The request comes from a page of another site"),
+    "unknown_host": Row(421, "The request is for another host"),
     "not_found": Row(404, "There is no such thing"),
     "model_not_found": Row(404, "There is no such model or version"),
     "job_not_found": Row(404, "There is no such job"),
@@ -93,6 +94,12 @@ class CrossOriginError(InvalidRequestError):
     """A browser sent it for a page of another site."""
 
     code = "cross_origin"
+
+
+class UnknownHostError(InvalidRequestError):
+    """The request is for a host name that is not ours: a page on the web that points its name at us."""
+
+    code = "unknown_host"
 
 
 class NotAcceptableError(BatchfleetError):

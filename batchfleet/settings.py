@@ -53,6 +53,8 @@ class Settings(BaseSettings):
     # -- HTTP ---------------------------------------------------------------------------------------------
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    api_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names that the `Host` header may have, comma-separated, `*` for any; empty for those of loopback."""
     max_body_bytes: Count = 64 * 1024 * 1024
     """A larger request body is answered 413."""
     max_item_bytes: Count = 1024 * 1024
@@ -98,7 +100,7 @@ class Settings(BaseSettings):
     announced_hints: Count = 512
     """Hints of one flow in the broker over which the relay holds back at most; it begins far below."""
 
-    @field_validator("worker_models", "worker_providers", mode="before")
+    @field_validator("worker_models", "worker_providers", "api_hosts", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):

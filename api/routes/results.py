@@ -62,8 +62,10 @@ class ResultRoutes:
     async def _bytes(self, stored: StoredResult) -> bytes:
         if stored.data is not None:
             return stored.data
+        if stored.blob_key is None:
+            raise ResultGoneError("the result was removed")
         try:
-            return await asyncio.to_thread(self._services.parts.blobs.get, stored.blob_key or "")
+            return await asyncio.to_thread(self._services.parts.blobs.get, stored.blob_key)
         except BlobNotFoundError as exc:
             raise ResultGoneError("the result was removed") from exc
 

@@ -49,7 +49,7 @@ def check_item_count(count: int, *, field: str = "inputs") -> None:
         raise InvalidRequestError("a job needs at least one input", field=field)
     if count > MAX_ITEMS_PER_JOB:
         raise TooLargeError(
-            f"{count} inputs; a job takes at most {MAX_ITEMS_PER_JOB}: submit more as a batch", field=field
+            f"{count} inputs; a job takes at most {MAX_ITEMS_PER_JOB}: submit several jobs", field=field
         )
 
 

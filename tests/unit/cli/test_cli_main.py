@@ -130,7 +130,7 @@ USER_ERRORS: list[tuple[list[str], dict[str, str], Exit, str]] = [
     (["result", "j", "--output", "/nonexistent/x.npy"], {}, Exit.USAGE, "--output: there is no folder"),
     (["submit", "m", "--file", "/nonexistent/x"], {}, Exit.USAGE, "--file"),
     (["up", "--data-dir", "/proc/x"], {}, Exit.USAGE, "--data-dir (BATCHFLEET_DATA_DIR) /proc/x cannot be used"),
-    (["up", "--data-dir", "/proc/x", "--host", "0.0.0.0"], {}, Exit.CONFIG, "--host (BATCHFLEET_API_HOST) 0.0.0.0"),
+    (["up", "--host", "0.0.0.0"], {}, Exit.CONFIG, "--host (BATCHFLEET_API_HOST) 0.0.0.0"),  # noqa: S104
     (["up", "--data-dir", "/proc/x"], {"BATCHFLEET_DATABASE_URL": "mysql://x"}, Exit.CONFIG, "BATCHFLEET_DATABASE_URL"),
     (
         ["up", "--data-dir", "/proc/x"],

@@ -71,7 +71,7 @@ def test_this_machines_own_addresses_pass(host: str) -> None:
     check_host(host)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])  # noqa: S104
 def test_others_are_refused_before_anything_is_made(host: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeHostError, match="--host"):
         lay_out(StackSpec(data_dir=tmp_path / "data", host=host, port=0), environ={})

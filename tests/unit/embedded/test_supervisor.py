@@ -127,7 +127,9 @@ def test_stages_stop_one_after_the_other(tmp_path: Path, mailbox: Mailbox) -> No
         assert [mailbox.await_line() for _ in specs] == ["bye first", "bye second", "bye last"]
 
 
-def test_a_child_that_will_not_stop_is_killed_after_its_bound(tmp_path: Path, mailbox: Mailbox) -> None:
+def test_a_child_that_will_not_stop_is_killed_after_its_bound(
+    tmp_path: Path, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
     with supervise(tmp_path, spec("stubborn", STUBBORN, mailbox, stop_s=0.05)) as supervisor:
         supervisor.start()
         mailbox.await_line()
@@ -136,9 +138,10 @@ def test_a_child_that_will_not_stop_is_killed_after_its_bound(tmp_path: Path, ma
         assert not supervisor.stop()
 
         assert not alive(pid)
+    assert "stubborn did not stop in time: killed" in caplog.text
 
 
-def test_a_second_stop_signal_ends_the_wait(tmp_path: Path, mailbox: Mailbox) -> None:
+def test_a_second_stop_signal_ends_the_wait(tmp_path: Path, mailbox: Mailbox, caplog: pytest.LogCaptureFixture) -> None:
     """The bound of the child is longer than the test's: only the signal can end the wait."""
     me = os.getpid()
     nudge = (
@@ -154,6 +157,8 @@ def test_a_second_stop_signal_ends_the_wait(tmp_path: Path, mailbox: Mailbox) ->
 
         assert not alive(pid)
         assert supervisor.stops_asked == 1
+    assert "nudger killed as asked" in caplog.text
+    assert "in time" not in caplog.text
 
 
 def test_a_stopped_child_that_is_named_is_killed_and_comes_back(tmp_path: Path, mailbox: Mailbox) -> None:
