@@ -156,8 +156,8 @@ def _measure(
 
 def _agreement(accuracy: Accuracy) -> str:
     return (
-        f"cosine to the float reference {accuracy.mean_cosine:.5f} on average, {accuracy.min_cosine:.5f} for the "
-        f"worst of {accuracy.texts} texts (1 is the same vector)"
+        f"cosine to float {accuracy.mean_cosine:.5f} on average, {accuracy.min_cosine:.5f} for the worst text "
+        "(1 is the same vector)"
     )
 
 

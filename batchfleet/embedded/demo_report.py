@@ -123,8 +123,8 @@ def _show_batches(console: Console, rows: Sequence[tuple[float, int]]) -> None:
 
 def _tables(report: DemoReport) -> Table:
     """Two tables side by side: where the time went, and where the CPU went."""
-    time_table = Table(title="time of all workers (steps overlap)", title_justify="left", box=None, pad_edge=False)
-    time_table.add_column("step")
+    time_table = Table(title="time of all workers", title_justify="left", box=None, pad_edge=False)
+    time_table.add_column("step (steps overlap)")
     time_table.add_column("s", justify="right")
     for name, seconds in report.time_spent().items():
         time_table.add_row(name, f"{seconds:.2f}")

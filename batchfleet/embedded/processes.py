@@ -1,11 +1,16 @@
 """What the kernel knows about processes: alive or not, CPU used. Linux only (`/proc`)."""
 
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from batchfleet.logs import Action
+
+logger = logging.getLogger(__name__)
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _DEAD_STATES = frozenset("ZXx")
@@ -89,10 +94,13 @@ class PidFiles:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, pid: int) -> None:
-        """Notes the pid of a child just started."""
+        """Notes the pid of a child just started. On a full disk nothing is noted: this is only the second net."""
         stat = read_stat(pid)
         start = stat.start_ticks if stat else 0
-        (self._folder / f"{name}.pid").write_text(f"{pid} {start}\n", encoding="ascii")
+        try:
+            (self._folder / f"{name}.pid").write_text(f"{pid} {start}\n", encoding="ascii")
+        except OSError as error:
+            logger.warning("cannot note the pid of %s: %s", name, error, extra={"action": Action.CHILD_STARTED})
 
     def remove(self, name: str) -> None:
         """Forgets a child that has ended."""

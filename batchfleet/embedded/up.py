@@ -1,5 +1,6 @@
 """`batchfleet up`: the whole fleet in the foreground, until a signal ends it."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -196,7 +197,9 @@ class _Run:
         next_look = time.monotonic()
         while self._supervisor.stops_asked == 0:
             if self._supervisor.step(_WATCH_S):
-                self._publish()
+                # A full disk must not end the fleet: what was published before is a little out of date then.
+                with contextlib.suppress(OSError):
+                    self._publish()
             if watch is not None and time.monotonic() >= next_look:
                 next_look = time.monotonic() + _WATCH_S
                 pid = watch.overdue()

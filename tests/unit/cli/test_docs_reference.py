@@ -100,8 +100,8 @@ def test_every_field_of_a_model_is_described_with_its_default() -> None:
             if field.name != "max_batch_tokens":  # two tables have one
                 assert rows[field.name] == f"`{json.dumps(field.default)}`"
     described = set(re.findall(r"`(\w+)`", manifest.split("## What")[0]))
-    for kind in (Manifest, Accuracy, LatencySample):
-        assert {field.name for field in dataclasses.fields(kind)} <= described
+    for part in (Manifest, Accuracy, LatencySample):
+        assert {field.name for field in dataclasses.fields(part)} <= described
 
 
 @pytest.mark.parametrize("page", ["README.md", *(str(path.relative_to(DOCS.parent)) for path in DOCS.rglob("*.md"))])
