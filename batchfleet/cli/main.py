@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "api": ("batchfleet.cli.services:api", "Run one API process."),
     "worker": ("batchfleet.cli.services:worker", "Run one worker process."),
     "scheduler": ("batchfleet.cli.services:scheduler", "Run one scheduler process."),
-    "submit": ("batchfleet.cli.jobs:submit", "Submit a job, or one job a line of a file."),
+    "submit": ("batchfleet.cli.submit:submit", "Submit a job, or one job a line of a file."),
     "status": ("batchfleet.cli.jobs:status", "Show where jobs stand."),
     "result": ("batchfleet.cli.jobs:result", "Fetch a job's result."),
     "cancel": ("batchfleet.cli.jobs:cancel", "Cancel jobs."),

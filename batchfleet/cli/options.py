@@ -14,6 +14,7 @@ import msgspec
 from batchfleet.client.client import DEFAULT_URL, URL_VARIABLE
 from batchfleet.client.errors import ClientConfigError
 from batchfleet.client.transport import check_url
+from batchfleet.client.values import JobFailure
 
 DATA_DIR_VARIABLE = "BATCHFLEET_DATA_DIR"
 
@@ -95,6 +96,11 @@ def print_json(value: Any) -> None:
 def time_of(moment: datetime | None) -> str:
     """Returns a time in RFC 3339, nothing where there is none."""
     return str(msgspec.to_builtins(moment)) if moment is not None else ""
+
+
+def reason_of(failure: JobFailure | None) -> str:
+    """Returns why a job has no result, in one line; nothing where nothing is wrong."""
+    return f"{failure.code}: {failure.message}" if failure else ""
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import batchfleet.cli.jobs
+import batchfleet.cli.submit
 from batchfleet.cli.main import main
 from batchfleet.client import Client
 from batchfleet.embedded.exits import Exit
@@ -23,9 +24,8 @@ Install = Callable[[Fleet], None]
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     def put(fleet: Fleet) -> None:
-        monkeypatch.setattr(
-            batchfleet.cli.jobs, "Client", lambda url: Client(url, transport=httpx.MockTransport(fleet))
-        )
+        for module in (batchfleet.cli.jobs, batchfleet.cli.submit):
+            monkeypatch.setattr(module, "Client", lambda url: Client(url, transport=httpx.MockTransport(fleet)))
 
     return put
 
