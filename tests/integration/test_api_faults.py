@@ -89,7 +89,7 @@ def test_a_client_that_hangs_up_in_its_body_is_no_error(tmp_path: Path, caplog: 
     with running_api(tmp_path) as api:
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", api.port)) as client:
-                client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+                client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
 
         assert api.client.post("/v1/jobs", json=JOB).status_code == 202
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -92,7 +92,7 @@ def test_a_client_that_hangs_up_leaves_no_waiter(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         job_id = api.submit()
         with socket.create_connection(("127.0.0.1", api.port)) as client:
-            client.sendall(f"GET /v1/jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            client.sendall(f"GET /v1/jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             api.await_waiting()
             assert len(api.api.services.waiters) == 1
 
