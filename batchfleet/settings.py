@@ -16,7 +16,7 @@ EXIT_CONFIG: Final = 78
 """Exit code of a process whose settings cannot be used (EX_CONFIG): a supervisor need not try again."""
 
 _PREFIX: Final = "BATCHFLEET_"
-_DATABASES: Final = ("sqlite:///", "postgresql://", "postgresql+psycopg://")
+_DATABASES: Final = ("sqlite:///", "postgresql+psycopg://")
 _BROKERS: Final = ("redis://", "rediss://", "redis+socket://")
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 24 * 3600, allow_inf_nan=False)]
