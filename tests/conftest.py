@@ -3,6 +3,11 @@
 import os
 
 import pytest
+from hypothesis import settings
+
+# A deadline is a timing assertion, and these machines are shared: what must be fast is measured in benchmarks/.
+settings.register_profile("shared-machine", deadline=None)
+settings.load_profile("shared-machine")
 
 pytest_plugins = ["tests.support.servers"]
 
