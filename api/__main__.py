@@ -63,11 +63,11 @@ def check_host(host: str) -> None:
 
 
 def _serve(settings: Settings) -> int:
-    metrics = setup_metrics(settings.metrics_dir)
     try:
+        metrics = setup_metrics(settings.metrics_dir)
         parts = build_parts(settings, metrics)
-    except (ValueError, BatchfleetError) as exc:
-        logger.critical("cannot use the settings: %s", exc)
+    except (ValueError, OSError, BatchfleetError) as exc:
+        logger.critical("cannot use the settings: %s", exc, extra={"action": Action.START_REFUSED})
         return EXIT_CONFIG
     try:
         server = Server(create_app(parts), settings)

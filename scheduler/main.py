@@ -28,7 +28,11 @@ def main() -> int:
         print(f"batchfleet scheduler: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_CONFIG
     setup_logging(settings.log_level, settings.log_format)
-    metrics = setup_metrics(settings.metrics_dir)
+    try:
+        metrics = setup_metrics(settings.metrics_dir)
+    except OSError as error:
+        logger.critical("cannot start: %s", error, extra={"action": Action.START_REFUSED})
+        return EXIT_CONFIG
     with StopSignal() as stop:
         ParentWatch(stop.request).start()
         store = SqlStore(settings.database_url)

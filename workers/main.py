@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from batchfleet.broker.connect import connect_broker, connect_ring
-from batchfleet.errors import StoreUnavailableError
+from batchfleet.errors import BatchfleetError, StoreUnavailableError
 from batchfleet.inference.registry import LoadedModel, load_executor
 from batchfleet.inference.select import choose_variant
 from batchfleet.jobs.job import WorkerLease, WorkerState
@@ -19,7 +19,7 @@ from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import EXIT_CONFIG, Settings, folder_of
 from batchfleet.telemetry import Metrics, setup_metrics
 from workers.identity import worker_name
-from workers.journal import Journal, JournalInUseError
+from workers.journal import Journal
 from workers.keeper import Keeper, KeeperTerms, count_burial, start_beating
 from workers.lease import SharedLease
 from workers.serving import Loaded, Serving
@@ -35,17 +35,18 @@ _STORE_WAIT_S: Final = 60.0
 
 def run_worker(settings: Settings, terms: KeeperTerms, shared: SharedLease, keeper: Keeper) -> int:
     """Runs a worker whose keeper was forked already; returns the exit code."""
-    metrics = setup_metrics(settings.metrics_dir)
     with StopSignal() as stop:
         ParentWatch(stop.request).start()
         try:
+            metrics = setup_metrics(settings.metrics_dir)
             journal = Journal(terms.journal)
-        except JournalInUseError as error:
-            logger.critical("%s", error, extra={"action": Action.NAME_IN_USE, "worker": worker_name(settings)})
+            parts = _connect(settings, metrics)
+        except (BatchfleetError, OSError) as error:
+            # A name in use, a folder that cannot be written, a URL that nobody knows: the settings are to blame.
+            logger.critical("cannot start: %s", error, extra={"action": Action.START_REFUSED})
             shared.retire()
             keeper.release()
             return EXIT_CONFIG
-        parts = _connect(settings, metrics)
         code = _serve(settings, terms, shared, keeper, journal, parts, stop)
         parts.close()
         keeper.release()
@@ -74,7 +75,7 @@ def _serve(
 ) -> int:
     if not _begin_boot(settings, terms, shared, keeper, journal, parts.store, parts.metrics, stop):
         shared.retire()
-        return 0
+        return 0 if stop.requested else EXIT_SICK
     serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
     loaded = serving.load_all()
     if loaded is not Loaded.SOME:
@@ -130,7 +131,10 @@ def _begin_boot(
     metrics: Metrics,
     stop: StopSignal,
 ) -> bool:
-    """Buries the predecessor, registers the lease, starts its keeper. Returns False if told to stop meanwhile."""
+    """Buries the predecessor, registers the lease, starts its keeper.
+
+    Returns False if told to stop meanwhile, or if no database answered for a minute.
+    """
     lease = WorkerLease(
         boot=terms.boot,
         name=worker_name(settings),
@@ -147,7 +151,8 @@ def _begin_boot(
             store.register(lease)
         except StoreUnavailableError as error:
             if time.monotonic() > tries_until:
-                raise
+                logger.critical("no database: %s", error, extra={"action": Action.START_REFUSED})
+                return False
             logger.warning("waiting for the database: %s", error, extra={"action": Action.STORE_UNAVAILABLE})
             stop.wait(1.0)
         else:

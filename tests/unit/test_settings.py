@@ -71,3 +71,31 @@ def test_every_service_says_what_is_wrong_and_is_not_worth_a_restart(
     assert ended.returncode == EXIT_CONFIG
     assert "BATCHFLEET_DATABASE_URL: must be" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("service", "variable", "value"),
+    [
+        ("api", "METRICS_DIR", "/dev/null/x"),
+        ("api", "BLOB_URL", "file:///dev/null/x"),
+        ("scheduler", "METRICS_DIR", "/dev/null/x"),
+        ("workers", "METRICS_DIR", "/dev/null/x"),
+        ("workers", "STATE_DIR", "/dev/null/x"),
+        ("workers", "BLOB_URL", "file:///dev/null/x"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_no_reason_for_a_traceback(
+    service: str, variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = {"STATE_DIR": str(tmp_path), "BLOB_URL": tmp_path.as_uri(), "MODELS_URL": tmp_path.as_uri()}
+    for name, folder in folders.items():
+        monkeypatch.setenv(f"BATCHFLEET_{name}", folder)
+    monkeypatch.setenv("BATCHFLEET_DATABASE_URL", f"sqlite:///{tmp_path}/x.db")
+    monkeypatch.setenv("BATCHFLEET_API_PORT", "0")
+    monkeypatch.setenv(f"BATCHFLEET_{variable}", value)
+
+    ended = subprocess.run([sys.executable, "-m", service], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == EXIT_CONFIG, ended.stderr
+    assert "/dev/null" in ended.stderr
+    assert "Traceback" not in ended.stderr
