@@ -122,14 +122,17 @@ class JobMaker:
         return run_at if run_at > now else None
 
 
-def check_key(text: str | None) -> str | None:
-    """Returns the value of an `Idempotency-Key` header.
+def check_key(*stated: str) -> str | None:
+    """Returns the value of the `Idempotency-Key` header, None if there is none.
 
     Raises:
-        InvalidRequestError: If it is not 1 to 255 printable ASCII characters.
+        InvalidRequestError: If it is stated twice, or is not 1 to 255 printable ASCII characters.
     """
-    if text is None:
+    if not stated:
         return None
+    if len(stated) > 1:
+        raise InvalidRequestError("must be stated once", field="Idempotency-Key")
+    text = stated[0]
     if not 1 <= len(text) <= 255 or not text.isascii() or not text.isprintable():
         raise InvalidRequestError("must be 1 to 255 printable ASCII characters", field="Idempotency-Key")
     return text

@@ -34,7 +34,7 @@ class SubmitRoutes:
         """Takes one job."""
         services = self._services
         wait_s = seconds(read_query(request.scope, "wait"), "wait", services.settings.long_poll_max_s)
-        key = check_key(request.headers.get("idempotency-key"))
+        key = check_key(*request.headers.getall("idempotency-key", []))
         bodies.check_json_type(request)
         raw = await bodies.read_body(request, services.settings.max_body_bytes)
         body = bodies.decode(bodies.job_decoder, raw)

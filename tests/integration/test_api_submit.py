@@ -341,3 +341,13 @@ def test_a_body_over_the_limit_is_refused_while_it_arrives(tmp_path: Path) -> No
         assert (stated.status_code, stated.json()["code"]) == (413, "too_large")
         assert (streamed.status_code, streamed.json()["code"]) == (413, "too_large")
         assert after.status_code == 202
+
+
+def test_two_idempotency_keys_in_one_request_are_refused(tmp_path: Path) -> None:
+    """Which of them would count is anybody's guess: the caller must say."""
+    with running_api(tmp_path) as api:
+        headers = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+        answer = httpx.post(api.url + "/v1/jobs", json={"model": "tiny", "inputs": ["sun"]}, headers=headers)
+
+    assert answer.status_code == 400
+    assert answer.json()["field"] == "Idempotency-Key"
