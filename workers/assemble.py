@@ -71,6 +71,8 @@ class Assembler:
                     return None
                 if self._next is not None and self._may_work():
                     batch, self._next = self._next, None
+                    for job in batch.jobs:
+                        self._window.lift_deadline(job)
                     self._changed.notify_all()
                     return batch
                 self._changed.wait(None if self._next is None else _FENCE_CHECK_S)

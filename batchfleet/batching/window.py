@@ -16,7 +16,7 @@ Adding is O(log n) an item; a decision is O(log n + batch), however many items t
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -122,14 +122,21 @@ class Window:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, key = heappop(self._deadlines)
             item = self._items.get(key)
-            if item is not None:
+            if item is not None and item.deadline is not None:
                 jobs[item.job] = None
                 self._remove(item)
         return list(jobs)
 
+    def lift_deadline(self, job: JobId) -> None:
+        """Lets what is left of a job run whenever it may: a deadline bounds the start, and the job has started."""
+        for item in [self._items[key] for key in self._jobs.get(job, ())]:
+            if item.deadline is not None:
+                self._remove(item)
+                self.add([replace(item, deadline=None)])
+
     def next_deadline(self) -> float | None:
         """Returns the earliest deadline of an item in the window."""
-        while self._deadlines and self._deadlines[0][1] not in self._items:
+        while self._deadlines and not self._bounded(self._deadlines[0][1]):
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
@@ -158,6 +165,10 @@ class Window:
         """Replaces what passes of the key are expected to cost."""
         if pass_key in self._groups:
             self._groups[pass_key].cost = cost
+
+    def _bounded(self, key: ItemKey) -> bool:
+        item = self._items.get(key)
+        return item is not None and item.deadline is not None
 
     def _group(self, key: Hashable) -> PassGroup:
         group = self._groups.get(key)

@@ -345,3 +345,18 @@ def test_gauges_tell_the_truth_when_all_is_done(tmp_path: Path) -> None:
         worker.finish(worker.submit(*[[float(n)] for n in range(100)]))
 
     assert b"batchfleet_window_items 0.0" in worker.metrics.render()
+
+
+def test_a_job_that_has_started_runs_out_although_its_time_to_live_ends_between_its_batches(tmp_path: Path) -> None:
+    """The time to live bounds the start; items of later batches must not be dropped, nor the job hang."""
+    gate = Gate(lambda values: 1.0 in values)
+    limits = Limits(max_batch_items=2, max_item_tokens=100)
+    with running(Pipeline(tmp_path, StubSession(gate), limits=limits)) as worker:
+        started = worker.submit([float(n) for n in range(1, 8)], ttl_s=0.4)
+        assert gate.entered.wait(WAIT_S)
+        (late,) = worker.finish(worker.submit([50.0], ttl_s=0.5))  # its end says that the time is over
+        gate.open.set()
+        (ran,) = worker.finish(started)
+
+    assert late.state is JobState.EXPIRED
+    assert worker.values(ran) == [2.0 * n for n in range(1, 8)]

@@ -246,3 +246,15 @@ def test_groups_do_not_pile_up() -> None:
 
     assert made == ["one", "one", "one"]
     filled.update_cost("one", CostModel())
+
+
+def test_a_lifted_deadline_expires_nothing_and_loses_nothing() -> None:
+    filled = window()
+    filled.add([item(0, deadline=5.0, job="a"), item(1, deadline=5.0, job="a"), item(2, deadline=9.0, job="b")])
+
+    filled.lift_deadline("a")
+    filled.lift_deadline("unknown")
+
+    assert filled.next_deadline() == 9.0
+    assert filled.pop_expired(6.0) == []
+    assert sorted(one.key for batch in drain(filled) for one in batch.items) == [0, 1, 2]
