@@ -3,7 +3,6 @@
 Exit codes: 0 after a stop signal, 78 if the settings cannot be used, 1 if it could not start, 70 if it crashed.
 """
 
-import ipaddress
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from api.server import Server
 from batchfleet.errors import BatchfleetError
 from batchfleet.lifecycle import PARENT_FD_VARIABLE, ParentWatch, die_with_parent
 from batchfleet.logs import Action, setup_logging
-from batchfleet.settings import EXIT_CONFIG, Settings, SettingsError, read_settings
+from batchfleet.settings import EXIT_CONFIG, Settings, SettingsError, check_host, read_settings
 from batchfleet.telemetry import setup_metrics
 
 EXIT_NOT_STARTED = 1
@@ -23,43 +22,18 @@ EXIT_NOT_STARTED = 1
 logger = logging.getLogger(__name__)
 
 
-class UnsafeHostError(BatchfleetError):
-    """The host is open to others, and there are no keys that would keep strangers out."""
-
-    code = "unsafe_host"
-
-
 def main() -> int:
     """Runs the process until it is told to stop; returns its exit code."""
     try:
         settings = read_settings()
         check_host(settings.api_host)
-    except (SettingsError, UnsafeHostError) as exc:
+    except SettingsError as exc:
         print(f"batchfleet api: {exc}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_CONFIG
     setup_logging(settings.log_level, settings.log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
     _stay_with_parent()
     return _serve(settings)
-
-
-def check_host(host: str) -> None:
-    """Lets loopback pass.
-
-    Raises:
-        UnsafeHostError: If others could reach it.
-    """
-    if host == "localhost":
-        return
-    try:
-        loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise UnsafeHostError(
-            f"BATCHFLEET_API_HOST={host}: this version has no keys, so it listens on loopback only (127.0.0.1, ::1 "
-            "or localhost); put a proxy that authenticates in front of it"
-        )
 
 
 def _serve(settings: Settings) -> int:

@@ -3,6 +3,7 @@
 Each is documented in `docs/reference/settings.md`; a test holds the page to this module.
 """
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -27,6 +28,12 @@ class SettingsError(BatchfleetError):
     """A setting cannot be used; the message names the environment variable."""
 
     code = "settings_invalid"
+
+
+class UnsafeHostError(SettingsError):
+    """The host is open to others, and there are no keys that would keep strangers out."""
+
+    code = "unsafe_host"
 
 
 class Settings(BaseSettings):
@@ -154,6 +161,27 @@ def read_settings() -> Settings:
             # Not the value itself: a URL may hold a password.
             lines.append(f"{variable}{wrong['msg'].removeprefix('Value error, ')}")
         raise SettingsError("\n".join(lines)) from None
+
+
+def check_host(host: str, *, named: str = f"{_PREFIX}API_HOST") -> None:
+    """Lets loopback pass.
+
+    Args:
+        host: Where to listen.
+        named: What the user knows the setting by.
+
+    Raises:
+        UnsafeHostError: If others could reach it.
+    """
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise UnsafeHostError(
+            f"{named} {host}: this version has no keys, so it listens on loopback only (127.0.0.1, ::1 or "
+            "localhost); put a proxy that authenticates in front of it"
+        )
 
 
 def folder_of(url: str) -> Path:

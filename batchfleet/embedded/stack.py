@@ -10,7 +10,6 @@
       lock stack.json   who runs here, and where it answers
 """
 
-import ipaddress
 import json
 import os
 import site
@@ -25,7 +24,7 @@ import batchfleet
 from batchfleet.embedded.child import ChildSpec
 from batchfleet.embedded.valkey import EmbeddedValkey, free_port, prepare
 from batchfleet.errors import BatchfleetError
-from batchfleet.settings import Settings
+from batchfleet.settings import Settings, check_host
 
 _WORKERS, _SCHEDULER, _API, _VALKEY = range(4)
 """Order of stopping: workers drain first, while the API still answers and the doorbell still rings."""
@@ -35,12 +34,6 @@ _API_STOP_S = 25.0
 """It lets running requests end for 20 s."""
 _DRAIN_EXTRA_S = 5.0
 """A worker settles and hands back after its drain time; only then is it stuck."""
-
-
-class UnsafeHostError(BatchfleetError):
-    """The host is open to others, and there are no keys that would keep strangers out."""
-
-    code = "unsafe_host"
 
 
 class PortInUseError(BatchfleetError):
@@ -127,7 +120,7 @@ def lay_out(spec: StackSpec, environ: Mapping[str, str] = os.environ) -> Stack:
         PortInUseError: If the port is taken.
         BatchfleetError: If the folder's name cannot be part of a URL.
     """
-    check_host(spec.host)
+    check_host(spec.host, named="--host (BATCHFLEET_API_HOST)")
     data_dir = spec.data_dir.resolve()
     if set(str(data_dir)) & set("?#%\n"):
         raise BatchfleetError(f"the data folder's path must not hold any of ? # %: {data_dir}")
@@ -205,23 +198,6 @@ class StackInfo:
     def remove(data_dir: Path) -> None:
         """Says that nothing runs on this folder any more."""
         (data_dir / "stack.json").unlink(missing_ok=True)
-
-
-def check_host(host: str) -> None:
-    """Lets loopback pass. The API refuses the rest as well: asked here, nothing is started in vain.
-
-    Raises:
-        UnsafeHostError: If others could reach it.
-    """
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise UnsafeHostError(
-            f"--host (BATCHFLEET_API_HOST) {host}: this version has no keys, so it listens on loopback only "
-            "(127.0.0.1, ::1 or localhost); put a proxy that authenticates in front of it"
-        )
 
 
 def _take_port(host: str, port: int) -> int:

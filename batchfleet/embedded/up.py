@@ -16,7 +16,7 @@ from batchfleet.embedded.lock import AlreadyRunningError, DataDirError, DataDirL
 from batchfleet.embedded.lock_watch import LockWatch
 from batchfleet.embedded.processes import PidFiles
 from batchfleet.embedded.readiness import Readiness
-from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, UnsafeHostError, check_host, lay_out
+from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, lay_out
 from batchfleet.embedded.supervisor import Supervisor
 from batchfleet.embedded.telling import tell_error, words_of
 from batchfleet.errors import BatchfleetError
@@ -24,7 +24,7 @@ from batchfleet.jobs.sql.sqlite import database_file, lock_file
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.logs import setup_logging
 from batchfleet.models.repository import ModelRepository
-from batchfleet.settings import SettingsError, folder_of, read_settings
+from batchfleet.settings import SettingsError, UnsafeHostError, check_host, folder_of, read_settings
 from batchfleet.telemetry import setup_metrics
 
 Say = Callable[[str], None]
@@ -103,7 +103,7 @@ def _check(spec: StackSpec) -> None:
         require_usable_database(database_url)
     except ValueError as error:
         raise SettingsError(f"BATCHFLEET_DATABASE_URL: {error}") from None
-    check_host(spec.host)
+    check_host(spec.host, named="--host (BATCHFLEET_API_HOST)")
 
 
 def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:

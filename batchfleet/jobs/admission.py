@@ -1,15 +1,11 @@
 """Whether a job is let in: pure checks at the edge, before anything is stored."""
 
-import math
-
 from batchfleet.errors import InvalidRequestError, OverloadedError, TooLargeError
-from batchfleet.jobs.job import MAX_ITEMS_PER_JOB, NewJob
+from batchfleet.jobs.job import MAX_ITEMS_PER_JOB
 
 MAX_ATTEMPTS = 100
 MAX_RUN_TIMEOUT_S = 24 * 3600.0
 MAX_TTL_S = 366 * 24 * 3600.0
-MAX_NAME_CHARS = 512
-"""Model, version, adapter, tenant and idempotency key are index keys: databases bound their size."""
 
 MIN_RETRY_AFTER_S = 1.0
 MAX_RETRY_AFTER_S = 60.0
@@ -51,38 +47,3 @@ def check_item_count(count: int, *, field: str = "inputs") -> None:
         raise TooLargeError(
             f"{count} inputs; a job takes at most {MAX_ITEMS_PER_JOB}: submit several jobs", field=field
         )
-
-
-def check_job(job: NewJob) -> None:
-    """Refuses what some database would choke on: a neighbour in the same insert must not pay for it.
-
-    Raises:
-        InvalidRequestError: Naming the field.
-    """
-    check_item_count(job.item_count)
-    for field in ("model", "version", "adapter", "tenant", "idempotency_key"):
-        text = getattr(job, field)
-        if text is not None:
-            _check_name(text, field)
-    _check_number("ttl_s", job.ttl_s, MAX_TTL_S)
-    _check_number("run_timeout_s", job.run_timeout_s, MAX_RUN_TIMEOUT_S)
-    _check_number("max_attempts", job.max_attempts, MAX_ATTEMPTS)
-    if job.run_at is not None and not math.isfinite(job.run_at):
-        raise InvalidRequestError("must be a finite number", field="run_at")
-
-
-def _check_name(text: str, field: str) -> None:
-    if len(text) > MAX_NAME_CHARS:
-        raise InvalidRequestError(f"longer than {MAX_NAME_CHARS} characters", field=field)
-    if "\x00" in text:
-        raise InvalidRequestError("must not contain NUL", field=field)
-    try:
-        text.encode()
-    except UnicodeEncodeError as exc:
-        raise InvalidRequestError("must not contain half a surrogate pair", field=field) from exc
-
-
-def _check_number(field: str, value: float | None, most: float) -> None:
-    # Written so that NaN fails.
-    if value is not None and not 0 < value <= most:
-        raise InvalidRequestError(f"must be above 0 and at most {most:g}", field=field)

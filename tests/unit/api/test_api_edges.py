@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import bodies
-from api.__main__ import UnsafeHostError, check_host
 from api.cached import CachedRead
 from api.catalog import Catalog, UnknownModelError
 from api.gate import COUNT_EVERY_S, Gate
@@ -25,7 +24,7 @@ from batchfleet.inference.intake import intake_for
 from batchfleet.jobs.job import Lane, QueueDepth
 from batchfleet.jobs.states import JobState
 from batchfleet.models.repository import ModelRepository
-from batchfleet.settings import Settings
+from batchfleet.settings import Settings, UnsafeHostError, check_host
 from tests.support.apiserver import publish_model
 
 OFFERS = ("application/json", "application/x-npy")

@@ -10,13 +10,12 @@ from batchfleet.embedded.stack import (
     PortInUseError,
     StackInfo,
     StackSpec,
-    UnsafeHostError,
-    check_host,
     lay_out,
     python_environment,
 )
 from batchfleet.embedded.valkey import valkey_binary
 from batchfleet.errors import BatchfleetError
+from batchfleet.settings import UnsafeHostError, check_host
 
 
 def test_everything_lives_in_the_data_folder(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_this_machines_own_addresses_pass(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])  # noqa: S104
 def test_others_are_refused_before_anything_is_made(host: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsafeHostError, match="--host"):
+    with pytest.raises(UnsafeHostError, match="BATCHFLEET_API_HOST"):
         lay_out(StackSpec(data_dir=tmp_path / "data", host=host, port=0), environ={})
     assert not (tmp_path / "data").exists()
 
