@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from batchfleet.errors import BatchfleetError
@@ -22,6 +22,7 @@ _BROKERS: Final = ("redis://", "rediss://", "redis+socket://")
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 24 * 3600, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=2**40)]
+Retention = Annotated[float, Field(ge=60, le=10 * 366 * 24 * 3600, allow_inf_nan=False)]
 
 
 class SettingsError(BatchfleetError):
@@ -47,21 +48,43 @@ class Settings(BaseSettings):
     broker_url: str = "none"
     """`redis://…`, `redis+socket:///path`, or `none` (workers then find work in the database)."""
     blob_url: str = "file:///var/lib/batchfleet/blobs"
-    """Where large results go: `file:///folder`."""
+    """Where large results go: `file:///folder` or `s3://bucket/prefix`."""
     models_url: str = "file:///var/lib/batchfleet/models"
     """The model repository: `file:///folder`."""
+    s3_endpoint_url: str | None = None
+    """An S3 server other than AWS: `http://host:port`. Credentials and region are found as boto3 finds them."""
+    s3_path_style: bool | None = None
+    """Whether buckets are named in the path; default: yes with an endpoint of one's own, else no."""
+    secret_key: SecretStr | None = None
+    """Seals what must be kept readable in the database (webhook secrets); several, comma-separated: the first seals."""
     state_dir: Path = Path("/var/lib/batchfleet/state")
     """This machine's own files: journals, measurements."""
     metrics_dir: Path | None = None
     """Folder in which the processes of one machine share their metrics; None keeps them apart."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
+    otlp_endpoint: str | None = None
+    """Where traces are sent, `http://host:4318`; needs the extra `otel`. None: no traces."""
+    trace_sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of the traces that begin here which are kept; a caller's own decision is respected."""
 
     # -- HTTP ---------------------------------------------------------------------------------------------
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=0, le=65535)] = 8080
     api_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Names that the `Host` header may have, comma-separated, `*` for any; empty for those of loopback."""
+    require_keys: bool | None = None
+    """Whether requests need an API key; default: unless the API listens on loopback."""
+    key_cache_s: Seconds = 5.0
+    """How long an API process trusts what it knows of a key: a revoked one works on for so long at most."""
+    input_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
+    """Where an `input_uri` of the tenant `default` may lie while no `tenants` command has said so: `s3://bucket/…/`."""
+    output_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
+    """Likewise for `output_uri`."""
+    callbacks: bool = True
+    """Whether jobs may have a `callback_url`."""
+    presign_s: Annotated[int, Field(ge=1, le=7 * 24 * 3600)] = 900
+    """How long a link to a large result in S3 works."""
     max_body_bytes: Count = 64 * 1024 * 1024
     """A larger request body is answered 413."""
     max_item_bytes: Count = 1024 * 1024
@@ -106,8 +129,28 @@ class Settings(BaseSettings):
     """How often the scheduler looks for work to announce, expire or rescue."""
     announced_hints: Count = 512
     """Hints of one flow in the broker over which the relay holds back at most; it begins far below."""
+    control_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Tasks of the control plane (webhooks, outputs, retention) that one scheduler runs at once."""
+    result_retention_s: Retention = 7 * 24 * 3600.0
+    """How long results are kept after their job ended; asked for later, they are gone (410)."""
+    job_retention_s: Retention = 30 * 24 * 3600.0
+    """How long jobs are remembered after they ended, and deliveries after they were made."""
+    orphan_grace_s: Retention = 24 * 3600.0
+    """Age over which a blob that no job names is removed; above the longest run timeout by a lease."""
+    webhook_timeout_s: Annotated[float, Field(gt=0, le=60)] = 15.0
+    """How long one attempt of a webhook may take, from connecting to the answer's head."""
+    webhook_networks: Annotated[tuple[str, ...], NoDecode] = ()
+    """Networks (`10.0.0.0/8`, comma-separated) that webhooks may reach though they are not public."""
 
-    @field_validator("worker_models", "worker_providers", "api_hosts", mode="before")
+    @field_validator(
+        "worker_models",
+        "worker_providers",
+        "api_hosts",
+        "input_prefixes",
+        "output_prefixes",
+        "webhook_networks",
+        mode="before",
+    )
     @classmethod
     def _split_commas(cls, value: object) -> object:
         if isinstance(value, str):

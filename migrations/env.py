@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import context
 
-from batchfleet.jobs.sql.tables import metadata
+from migrations.schema import metadata
 
 
 def _migrate(connection: sa.Connection) -> None:

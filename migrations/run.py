@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from batchfleet.database.sqlite import database_file, lock_file
+from batchfleet.database.write_lock import WriteLock
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.sql.sqlite import database_file, lock_file
-from batchfleet.jobs.sql.write_lock import WriteLock
 
 _POSTGRES_LOCK = 0x62_61_74_63_68
 """Key of the advisory lock under which one process migrates and the others wait."""

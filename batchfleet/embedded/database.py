@@ -4,7 +4,7 @@ import importlib.util
 
 import sqlalchemy as sa
 
-from batchfleet.jobs.sql.sqlite import database_file
+from batchfleet.database.sqlite import database_file
 
 
 def require_usable_database(url: str) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from batchfleet.jobs.sql.write_lock import LockHolder, read_lock_holder
+from batchfleet.database.write_lock import LockHolder, read_lock_holder
 
 BOUND_S = 15.0
 """A transaction takes milliseconds; even a slow disk's flush does not take this long."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TextIO
 
+from batchfleet.database.sqlite import database_file, lock_file
 from batchfleet.embedded.cache import make_demo_model
 from batchfleet.embedded.database import require_usable_database
 from batchfleet.embedded.exits import Exit
@@ -20,7 +21,6 @@ from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpe
 from batchfleet.embedded.supervisor import Supervisor
 from batchfleet.embedded.telling import tell_error, words_of
 from batchfleet.errors import BatchfleetError
-from batchfleet.jobs.sql.sqlite import database_file, lock_file
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.logs import setup_logging
 from batchfleet.models.repository import ModelRepository

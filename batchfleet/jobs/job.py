@@ -6,7 +6,7 @@ the queue never interprets what only a task understands.
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from typing import TypeAlias
 
 import uuid_utils
@@ -50,11 +50,51 @@ class OnItemError(StrEnum):
     """The job succeeds with values and errors by index."""
 
 
+class LinkFlag(IntFlag):
+    """Which links a job has: stored in its row, so that jobs without any are read without looking for them."""
+
+    INPUT = 1
+    OUTPUT = 2
+    CALLBACK = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLinks:
+    """Where a job's inputs come from, and who is owed what at its end.
+
+    Attributes:
+        input_uri: Object that holds the inputs; the job's own `inputs` are then an empty array, its `item_count` 1.
+        output_uri: Where the result is written once the job has succeeded.
+        callback_url: Who is told when it has ended.
+    """
+
+    input_uri: str | None = None
+    output_uri: str | None = None
+    callback_url: str | None = None
+
+    @property
+    def flags(self) -> LinkFlag:
+        """Which of them are there."""
+        flags = LinkFlag(0)
+        if self.input_uri is not None:
+            flags |= LinkFlag.INPUT
+        if self.output_uri is not None:
+            flags |= LinkFlag.OUTPUT
+        if self.callback_url is not None:
+            flags |= LinkFlag.CALLBACK
+        return flags
+
+
+NO_LINKS = JobLinks()
+
+
 class JobErrorCode(StrEnum):
     """Why a job ended without a result. `docs/reference/errors.md` explains each."""
 
     INPUT_INVALID = "input_invalid"
     INPUT_TOO_LONG = "input_too_long"
+    INPUT_NOT_FOUND = "input_not_found"
+    INPUT_UNAVAILABLE = "input_unavailable"
     INVALID_PARAMETERS = "invalid_parameters"
     MODEL_NOT_FOUND = "model_not_found"
     MODEL_LOAD_FAILED = "model_load_failed"
@@ -136,6 +176,7 @@ class NewJob:
     fingerprint: str = ""
     retry_of: JobId | None = None
     traceparent: str | None = None
+    links: JobLinks = NO_LINKS
     announced_by_submitter: bool = True
 
     @property
@@ -191,6 +232,7 @@ class ClaimedJob:
     ttl_left_s: float | None
     run_timeout_s: float
     traceparent: str | None = None
+    input_uri: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +321,7 @@ class JobRecord:
     error: JobError | None = None
     provenance: str | None = None
     retry_of: JobId | None = None
+    links: JobLinks = NO_LINKS
     result: StoredResult | None = None
     """Only where it was asked for and the job succeeded; None there means that it is gone."""
 
@@ -372,3 +415,17 @@ class JobFilter:
     dead_letters: bool = False
     after: JobId | None = None
     limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of a job that was to be deleted.
+
+    Attributes:
+        state: Its state: one that has not ended is not deleted.
+        blob_key: The blob that held its result, which the caller removes next (the sweep would find it, later).
+    """
+
+    id: JobId
+    state: JobState
+    blob_key: str | None = None

@@ -3,6 +3,9 @@
 Implementations: `batchfleet.jobs.sql` (SQLite and Postgres) and `batchfleet.jobs.memory` (a double for tests);
 one contract suite (`tests/contract/test_store_contract.py`) holds both to what is written here.
 
+Whatever ends a job (settle, cancel, expire, rescue, bury, hand-back) writes what it owes (`JobLinks`: a callback, an
+output) into the outbox in the same transaction, once per job and kind.
+
 Every method is one transaction, synchronous, and safe to call from any thread. Every change of a job applies
 only from the state it expects, and a worker's only with the epoch of its claim. Times inside are the
 database's. Each method raises `StoreUnavailableError` when the database cannot be reached; nothing of the call
@@ -16,6 +19,7 @@ from batchfleet.jobs.job import (
     Announcement,
     BootId,
     ClaimedJob,
+    Deleted,
     DueWork,
     HandBack,
     JobFilter,
@@ -65,6 +69,13 @@ class JobStore(Protocol):
 
         Returns:
             (id, state now, whether this call changed it) for each job that exists. Terminal jobs are unchanged.
+        """
+        ...
+
+    def delete(self, ids: Sequence[JobId], *, tenant: str | None = None) -> list[Deleted]:
+        """Removes jobs that have ended: record, inputs, links, result and idempotency key.
+
+        What the outbox still owes of them stays owed. Returns one entry for each job that exists (existed).
         """
         ...
 
@@ -145,6 +156,26 @@ class JobStore(Protocol):
 
         Those in the pass are judged by `retry.after_crash(in_pass=True)`, the others come back free.
         Idempotent: a boot that owns nothing any more changes nothing.
+        """
+        ...
+
+    # -- retention ----------------------------------------------------------------------------------------
+
+    def purge_results(self, older_than_s: float, limit: int) -> list[tuple[JobId, str | None]]:
+        """Removes the results of jobs that ended longer ago, oldest first; returns them and their blobs' keys.
+
+        Results whose output is still owed (a pending delivery) stay.
+        """
+        ...
+
+    def purge_jobs(self, older_than_s: float, limit: int) -> list[tuple[JobId, str | None]]:
+        """Removes jobs that ended longer ago, as `delete` does, oldest first; returns them and their blobs' keys."""
+        ...
+
+    def named_blobs(self, keys: Sequence[str]) -> set[str]:
+        """Returns those of the result blobs' keys (`<job>/<epoch>`) that are needed.
+
+        A result row names them, or their job runs (or may be settled still) under that epoch.
         """
         ...
 

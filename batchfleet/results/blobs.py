@@ -7,6 +7,7 @@ never overwrites a good one; blobs that no row names are swept. One contract sui
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeAlias
 
 from batchfleet.errors import NotFoundError, UnavailableError
@@ -36,6 +37,19 @@ class BlobsUnavailableError(UnavailableError):
     code: ClassVar[str] = "blobs_unavailable"
 
 
+@dataclass(frozen=True, slots=True)
+class BlobEntry:
+    """A blob as a listing shows it.
+
+    Attributes:
+        modified_at: When it was written, in Unix seconds of the blob store's clock.
+    """
+
+    key: str
+    size: int
+    modified_at: float
+
+
 class BlobStore(Protocol):
     """Named, immutable pieces of bytes. Safe to call from any thread.
 
@@ -62,8 +76,23 @@ class BlobStore(Protocol):
         """Removes a blob; one that is gone already is no error."""
         ...
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """Yields the keys that are `prefix`, or lie under it as under a folder, in order; all if it is empty."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[BlobEntry]:
+        """Yields the blobs whose keys are `prefix`, or lie under it as under a folder, in order; all if it is empty.
+
+        Args:
+            prefix: A key, or the beginning of keys up to a `/`.
+            after: Only keys that come later in order than this one.
+        """
+        ...
+
+    def link(self, key: str, *, content_type: str, file_name: str) -> str | None:
+        """Returns a URL under which anybody can read the blob for some time; None where the store has no such thing.
+
+        Args:
+            key: The blob's key; it is not checked whether there is one.
+            content_type: What the answer will say that it is.
+            file_name: What it will propose to be saved as.
+        """
         ...
 
     def close(self) -> None:

@@ -26,10 +26,11 @@ from batchfleet.jobs.job import (
 )
 from batchfleet.jobs.memory import MemoryStore
 from batchfleet.jobs.sql.store import SqlStore
-from batchfleet.jobs.sql.tables import jobs, metadata, workers
+from batchfleet.jobs.sql.tables import jobs, workers
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
 from migrations import upgrade
+from migrations.schema import metadata
 
 POSTGRES_URL = os.environ.get("BATCHFLEET_TEST_POSTGRES_URL", "")
 """An empty database of one's own, `postgresql+psycopg://…`; without it the suite runs without Postgres."""

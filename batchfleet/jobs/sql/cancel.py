@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, JobId
-from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import sql
 from batchfleet.jobs.states import JobState
 
 _CANCEL = sql(

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Database, Row, Transaction
 from batchfleet.jobs.fairness import fair_order
 from batchfleet.jobs.job import BootId, ClaimedJob, JobId, Lane, OnItemError
-from batchfleet.jobs.sql.database import Database, Row, Transaction
 from batchfleet.jobs.sql.flows import ready_candidates
-from batchfleet.jobs.sql.statements import sql
 
 _CLAIM = sql(
     """

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import orjson
 
+from batchfleet.database.statements import Sql, records, sql
+from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.fairness import Candidate
 from batchfleet.jobs.job import Lane
-from batchfleet.jobs.sql.database import Row, Transaction
-from batchfleet.jobs.sql.statements import Sql, records, sql
 
 MAX_FLOWS = 512
 """Flows that one choice looks at."""

@@ -2,9 +2,9 @@
 
 import orjson
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, WorkerLease, WorkerState
-from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import sql
 
 _REGISTER = sql(
     """

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.job import JobError, JobFilter, JobId, JobRecord, Lane, StoredResult
 from batchfleet.jobs.retry import DEAD_LETTER_CODES
-from batchfleet.jobs.sql.database import Row, Transaction
-from batchfleet.jobs.sql.statements import sql
 from batchfleet.jobs.sql.tables import job_inputs, job_results, jobs
 from batchfleet.jobs.states import JobState
 

@@ -1,8 +1,8 @@
 """Counts for metrics and dashboards."""
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import Lane, QueueDepth
-from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import sql
 from batchfleet.jobs.states import JobState
 
 _QUEUED = sql("SELECT model, lane, COUNT(*), MIN(run_at) FROM jobs WHERE state = 'queued' GROUP BY model, lane")

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Collection
 
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.announce import ANNOUNCE_BASE_S, ANNOUNCE_CAP_S, MAX_ANNOUNCE_DOUBLINGS
 from batchfleet.jobs.fairness import fair_order
 from batchfleet.jobs.job import Announcement, JobId, Lane
-from batchfleet.jobs.sql.database import Transaction
 from batchfleet.jobs.sql.flows import due_candidates
-from batchfleet.jobs.sql.statements import sql
 
 _ANY_DUE = sql("SELECT 1 FROM jobs WHERE state = 'queued' AND announce_at <= :now LIMIT 1")
 _MOVE_ON = sql(

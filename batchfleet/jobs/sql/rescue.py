@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
+from batchfleet.database.statements import records, sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, JobId, RescueOutcome
 from batchfleet.jobs.sql import leases
-from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import records, sql
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import RunningJob, Verdict, after_death, after_timeout
 

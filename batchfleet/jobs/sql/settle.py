@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import orjson
 
+from batchfleet.database.statements import Sql, fragment, records, sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, HandBack, JobId, Settlement, SettleOutcome
-from batchfleet.jobs.sql.database import Transaction
-from batchfleet.jobs.sql.statements import Sql, fragment, records, sql
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.text import storable
 

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from batchfleet.clock import Wall, wall
+from batchfleet.database.opening import open_database
+from batchfleet.database.transaction import DuplicateRowError, Transaction
 from batchfleet.jobs.job import (
     Announcement,
     BootId,
@@ -24,8 +26,6 @@ from batchfleet.jobs.job import (
     WorkerState,
 )
 from batchfleet.jobs.sql import cancel, claim, leases, lookup, observe, relay, rescue, settle, submit
-from batchfleet.jobs.sql.database import DuplicateRowError, Transaction
-from batchfleet.jobs.sql.opening import open_database
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import check_settlements
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import orjson
 
+from batchfleet.database.statements import records, sql
+from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.announce import ANNOUNCER_S
 from batchfleet.jobs.job import JobId, NewJob, Submitted
-from batchfleet.jobs.sql.database import Row, Transaction
-from batchfleet.jobs.sql.statements import records, sql
 from batchfleet.jobs.sql.tables import job_inputs, jobs
 from batchfleet.jobs.states import JobState
 
@@ -136,4 +136,5 @@ def _job_row(job: NewJob, now: float) -> Row:
         None,  # error_code
         None,  # error_message
         None,  # error_item
+        0,  # links
     )

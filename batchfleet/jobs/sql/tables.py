@@ -6,56 +6,37 @@ clock. There are no foreign keys between the hot tables (each would cost an inde
 a job deletes its rows in `job_inputs`, `job_results` and `idempotency_keys` in the same transaction.
 """
 
-from typing import Any
-
 import sqlalchemy as sa
 
-metadata = sa.MetaData()
-
-
-class HexId(sa.types.TypeDecorator[str]):
-    """A job id: 32 hexadecimal digits in Python and on SQLite, a native uuid on Postgres."""
-
-    impl = sa.Uuid(as_uuid=False)
-    cache_ok = True
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """Takes the dashes out that some drivers put in."""
-        del dialect
-        return None if value is None else value.replace("-", "")
-
-
-def _required(name: str, kind: Any) -> sa.Column[Any]:
-    return sa.Column(name, kind, nullable=False)
-
+from batchfleet.database.metadata import HexId, metadata, required
 
 jobs = sa.Table(
     "jobs",
     metadata,
     sa.Column("id", HexId, primary_key=True),
     # What was asked; never changes.
-    _required("tenant", sa.Text),
-    _required("model", sa.Text),
-    _required("version", sa.Text),
-    _required("adapter", sa.Text),
-    _required("lane", sa.Text),
-    _required("on_item_error", sa.Text),
-    _required("item_count", sa.Integer),
-    _required("input_bytes", sa.BigInteger),
-    _required("max_attempts", sa.Integer),
-    _required("run_timeout_s", sa.Double),
-    _required("submitted_at", sa.Double),
+    required("tenant", sa.Text),
+    required("model", sa.Text),
+    required("version", sa.Text),
+    required("adapter", sa.Text),
+    required("lane", sa.Text),
+    required("on_item_error", sa.Text),
+    required("item_count", sa.Integer),
+    required("input_bytes", sa.BigInteger),
+    required("max_attempts", sa.Integer),
+    required("run_timeout_s", sa.Double),
+    required("submitted_at", sa.Double),
     sa.Column("expires_at", sa.Double),
     sa.Column("retry_of", HexId),
     # Where it stands.
-    _required("state", sa.Text),
-    _required("epoch", sa.BigInteger),
-    _required("attempts", sa.Integer),
-    _required("crashes", sa.Integer),
-    _required("suspect", sa.Integer),
-    _required("run_at", sa.Double),
-    _required("announce_at", sa.Double),
-    _required("announce_count", sa.Integer),
+    required("state", sa.Text),
+    required("epoch", sa.BigInteger),
+    required("attempts", sa.Integer),
+    required("crashes", sa.Integer),
+    required("suspect", sa.Integer),
+    required("run_at", sa.Double),
+    required("announce_at", sa.Double),
+    required("announce_count", sa.Integer),
     sa.Column("owner", sa.Text),
     sa.Column("started_at", sa.Double),
     sa.Column("deadline_at", sa.Double),
@@ -63,6 +44,9 @@ jobs = sa.Table(
     sa.Column("error_code", sa.Text),
     sa.Column("error_message", sa.Text),
     sa.Column("error_item", sa.Integer),
+    # Which of `job_links` it has (`LinkFlag`): those that have none, nearly all, cost no look into that table. The
+    # default is for processes of the version before, which do not know of it.
+    sa.Column("links", sa.Integer, nullable=False, server_default=sa.text("0")),
     # SQLite: the id is the clustering key, one tree less to maintain. Ids grow with time, so inserts append.
     sqlite_with_rowid=False,
     # Postgres: room for the next version of a row on its own page, and vacuum before dead rows pile up.
@@ -74,10 +58,42 @@ job_inputs = sa.Table(
     metadata,
     sa.Column("id", HexId, primary_key=True),
     sa.Column("traceparent", sa.Text),
-    _required("parameters", sa.LargeBinary),
+    required("parameters", sa.LargeBinary),
     sa.Column("metadata", sa.LargeBinary),
     # Last, so that a look-up of the metadata never walks through the pages of large inputs.
-    _required("inputs", sa.LargeBinary),
+    required("inputs", sa.LargeBinary),
+)
+
+# Where a job's inputs come from, and who is owed what at its end; only for jobs that have any.
+job_links = sa.Table(
+    "job_links",
+    metadata,
+    sa.Column("id", HexId, primary_key=True),
+    sa.Column("input_uri", sa.Text),
+    sa.Column("output_uri", sa.Text),
+    sa.Column("callback_url", sa.Text),
+)
+
+# What the ends of jobs owe to others; written in the transaction that ends the job, paid by `batchfleet.outbox`.
+outbox = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", HexId, primary_key=True),
+    required("kind", sa.Text),
+    required("tenant", sa.Text),
+    required("job_id", HexId),
+    required("target", sa.Text),
+    required("event", sa.Text),
+    required("state", sa.Text),
+    required("attempts", sa.Integer),
+    required("epoch", sa.BigInteger),
+    required("created_at", sa.Double),
+    required("due_at", sa.Double),
+    # While an attempt runs: when it counts as lost.
+    sa.Column("leased_until", sa.Double),
+    sa.Column("finished_at", sa.Double),
+    sa.Column("last_status", sa.Integer),
+    sa.Column("last_error", sa.Text),
 )
 
 job_results = sa.Table(
@@ -96,9 +112,9 @@ idempotency_keys = sa.Table(
     metadata,
     sa.Column("tenant", sa.Text, primary_key=True),
     sa.Column("key", sa.Text, primary_key=True),
-    _required("job_id", HexId),
-    _required("fingerprint", sa.Text),
-    _required("created_at", sa.Double),
+    required("job_id", HexId),
+    required("fingerprint", sa.Text),
+    required("created_at", sa.Double),
     sqlite_with_rowid=False,
 )
 
@@ -106,13 +122,13 @@ workers = sa.Table(
     "workers",
     metadata,
     sa.Column("boot", sa.Text, primary_key=True),
-    _required("name", sa.Text),
-    _required("pid", sa.Integer),
-    _required("state", sa.Text),
+    required("name", sa.Text),
+    required("pid", sa.Integer),
+    required("state", sa.Text),
     # A JSON array of names; empty for all models.
-    _required("models", sa.Text),
-    _required("registered_at", sa.Double),
-    _required("seen_at", sa.Double),
+    required("models", sa.Text),
+    required("registered_at", sa.Double),
+    required("seen_at", sa.Double),
 )
 
 
@@ -141,3 +157,20 @@ _partial("jobs_failed_by_tenant", "tenant", "id", where="state = 'failed'")
 
 # "The jobs of this tenant, newest first."
 sa.Index("jobs_by_tenant", jobs.c.tenant, jobs.c.id)
+
+# "Which keys go with this job?", when it is deleted.
+sa.Index("idempotency_keys_by_job", idempotency_keys.c.job_id)
+
+# "What is to be delivered now?"
+sa.Index(
+    "outbox_pending_by_due_at",
+    outbox.c.due_at,
+    sqlite_where=sa.text("state = 'pending'"),
+    postgresql_where=sa.text("state = 'pending'"),
+)
+
+# "The deliveries of this tenant, newest first."
+sa.Index("outbox_by_tenant", outbox.c.tenant, outbox.c.id)
+
+# A job owes each thing once, however often its end is written.
+sa.Index("outbox_once", outbox.c.job_id, outbox.c.kind, unique=True)

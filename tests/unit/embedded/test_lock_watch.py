@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from batchfleet.database.write_lock import LockHolder, WriteLock
 from batchfleet.embedded.lock_watch import LockWatch
-from batchfleet.jobs.sql.write_lock import LockHolder, WriteLock
 
 FILE = Path("unused")
 
@@ -46,7 +46,7 @@ def test_a_real_holder_that_hangs(tmp_path: Path) -> None:
     lock_file = tmp_path / "db.lock"
     program = (
         "import os, signal, sys\nfrom pathlib import Path\n"
-        "from batchfleet.jobs.sql.write_lock import WriteLock\n"
+        "from batchfleet.database.write_lock import WriteLock\n"
         "with WriteLock(Path(sys.argv[1])).held():\n"
         "    print('held', flush=True)\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from batchfleet.database.sqlite import database_file
+from batchfleet.database.statements import Sql
 from batchfleet.jobs.sql import cancel, claim, flows, relay, rescue, settle
-from batchfleet.jobs.sql.sqlite import database_file
-from batchfleet.jobs.sql.statements import Sql
 from tests.support.stores import sqlite_url
 
 BY_ID = {

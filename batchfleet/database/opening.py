@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 
 from batchfleet import clock
-from batchfleet.jobs.sql.database import Database
-from batchfleet.jobs.sql.sqlite import SqliteDatabase, database_file
+from batchfleet.database.sqlite import SqliteDatabase, database_file
+from batchfleet.database.transaction import Database
 
 
 def open_database(database_url: str, wall: clock.Wall = clock.wall) -> Database:
@@ -23,7 +23,7 @@ def open_database(database_url: str, wall: clock.Wall = clock.wall) -> Database:
         return SqliteDatabase(database_file(database_url), wall)
     if backend == "postgresql":
         # psycopg is loaded only where it is used: it costs 30 ms and 10 MB.
-        from batchfleet.jobs.sql.postgres import PostgresDatabase  # noqa: PLC0415
+        from batchfleet.database.postgres import PostgresDatabase  # noqa: PLC0415
 
         return PostgresDatabase(url)
     raise ValueError(f"not a SQLite or Postgres URL: {url.render_as_string(hide_password=True)}")

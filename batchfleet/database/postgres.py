@@ -13,11 +13,10 @@ import sqlalchemy as sa
 from psycopg import adapt, errors, pq
 from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 
+from batchfleet.database.metadata import HexId
+from batchfleet.database.statements import Dialect, Sql
+from batchfleet.database.transaction import DuplicateRowError, Parameters, Row, Transaction
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.job import JobId
-from batchfleet.jobs.sql.database import DuplicateRowError, Parameters, Row, Transaction
-from batchfleet.jobs.sql.statements import Dialect, Sql
-from batchfleet.jobs.sql.tables import HexId
 
 T = TypeVar("T")
 
@@ -124,7 +123,7 @@ class PostgresTransaction:
         except errors.UniqueViolation as exc:
             raise DuplicateRowError(str(exc)) from exc
 
-    def ids(self, ids: Sequence[JobId]) -> str:
+    def ids(self, ids: Sequence[str]) -> str:
         """Returns ids as the text of an array."""
         return "{" + ",".join(ids) + "}"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from batchfleet.jobs.sql.write_lock import LockHolder, WriteLock, read_lock_holder
+from batchfleet.database.write_lock import LockHolder, WriteLock, read_lock_holder
 
 _HOLD = """
 import sys
 from pathlib import Path
-from batchfleet.jobs.sql.write_lock import WriteLock
+from batchfleet.database.write_lock import WriteLock
 
 with WriteLock(Path(sys.argv[1])).held():
     print("held", flush=True)

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from batchfleet.jobs.sql.statements import fragment, records, sql
+from batchfleet.database.statements import fragment, records, sql
 
 
 def test_parameters_and_casts_survive_the_translation() -> None:

@@ -15,11 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from batchfleet import clock
+from batchfleet.database.statements import Dialect, Sql
+from batchfleet.database.transaction import DuplicateRowError, Parameters, Row, Transaction
+from batchfleet.database.write_lock import WriteLock
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.job import JobId
-from batchfleet.jobs.sql.database import DuplicateRowError, Parameters, Row, Transaction
-from batchfleet.jobs.sql.statements import Dialect, Sql
-from batchfleet.jobs.sql.write_lock import WriteLock
 
 T = TypeVar("T")
 
@@ -87,7 +86,7 @@ class SqliteTransaction:
         except sqlite3.IntegrityError as exc:
             raise DuplicateRowError(str(exc)) from exc
 
-    def ids(self, ids: Sequence[JobId]) -> str:
+    def ids(self, ids: Sequence[str]) -> str:
         """Returns ids as a JSON array."""
         return orjson.dumps(ids).decode()
 

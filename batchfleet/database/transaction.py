@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from batchfleet.jobs.job import JobId
-from batchfleet.jobs.sql.statements import Dialect, Sql
+from batchfleet.database.statements import Dialect, Sql
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -54,7 +53,7 @@ class Transaction(Protocol):
         """
         ...
 
-    def ids(self, ids: Sequence[JobId]) -> str:
+    def ids(self, ids: Sequence[str]) -> str:
         """Returns ids as the one parameter that `{in_ids}` reads."""
         ...
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from batchfleet.clock import ManualClock
+from batchfleet.database.opening import open_database
+from batchfleet.database.sqlite import database_file, lock_file
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Transaction
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import JobFilter
-from batchfleet.jobs.sql.database import Transaction
 from batchfleet.jobs.sql.flows import MAX_FLOWS
-from batchfleet.jobs.sql.opening import open_database
-from batchfleet.jobs.sql.sqlite import database_file, lock_file
-from batchfleet.jobs.sql.statements import sql
 from batchfleet.jobs.sql.store import SqlStore
 from tests.support.stores import new_job, open_bench, sqlite_url
 

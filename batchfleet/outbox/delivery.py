@@ -1,0 +1,99 @@
+"""The values of the outbox. All are frozen; times are Unix seconds of the database's clock."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from batchfleet.jobs.job import JobId
+
+DeliveryId: TypeAlias = str
+"""32 hexadecimal digits of a UUIDv7; outside the system written `msg_<id>`: a webhook's `webhook-id`, the same over
+all its attempts and replays."""
+
+
+class DeliveryKind(StrEnum):
+    """What is owed."""
+
+    WEBHOOK = "webhook"
+    """The job, posted to its `callback_url`."""
+    OUTPUT = "output"
+    """The result, written to its `output_uri`."""
+
+
+class DeliveryState(StrEnum):
+    """Where a delivery stands."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    """Given up: the schedule is over, or the receiver said that it never wants it (410)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One debt.
+
+    Attributes:
+        target: URL or URI that it goes to.
+        event: `job.succeeded`, `job.failed`, `job.cancelled` or `job.expired`.
+        attempts: How often it was tried so far.
+        epoch: Fencing number: an attempt that was overtaken by another (or a replay) changes nothing.
+        due_at: When it is tried next, while pending.
+    """
+
+    id: DeliveryId
+    kind: DeliveryKind
+    tenant: str
+    job_id: JobId
+    target: str
+    event: str
+    state: DeliveryState
+    attempts: int
+    epoch: int
+    created_at: float
+    due_at: float
+    finished_at: float | None = None
+    last_status: int | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try, as the delivery log keeps it.
+
+    Attributes:
+        status: The HTTP status that came back; None where none did, and for outputs.
+        error: Why it failed; None where it did not.
+    """
+
+    number: int
+    began_at: float
+    duration_s: float
+    status: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFilter:
+    """Which deliveries a listing shows, newest first."""
+
+    tenant: str | None = None
+    job_id: JobId | None = None
+    states: frozenset[DeliveryState] = frozenset()
+    kind: DeliveryKind | None = None
+    after: DeliveryId | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningSecret:
+    """A tenant's secret for webhooks: `whsec_` and base64. Signed with while it has not expired."""
+
+    id: str
+    tenant: str
+    secret: str
+    created_at: float
+    expires_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"SigningSecret(id={self.id!r}, tenant={self.tenant!r}, secret=***)"
