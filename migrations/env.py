@@ -19,7 +19,17 @@ def _migrate(connection: sa.Connection) -> None:
     connection.commit()
 
 
+def _print_sql(dialect: str) -> None:
+    """Writes out what a migration would run: for a test, and for who reads before running."""
+    context.configure(dialect_name=dialect, target_metadata=metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
 _given = context.config.attributes.get("connection")
-if _given is None:
+if context.is_offline_mode():
+    _print_sql(context.config.attributes.get("dialect", "postgresql"))
+elif _given is None:
     raise RuntimeError("run migrations by 'batchfleet db upgrade' or migrations.upgrade(database_url)")
-_migrate(_given)
+else:
+    _migrate(_given)

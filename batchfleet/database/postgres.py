@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 from batchfleet.database.metadata import HexId
 from batchfleet.database.statements import Dialect, Sql
 from batchfleet.database.transaction import DuplicateRowError, Parameters, Row, Transaction
+from batchfleet.database.trouble import unusable
 from batchfleet.errors import StoreUnavailableError
 
 T = TypeVar("T")
@@ -35,14 +36,19 @@ _SESSION = {
     "enable_mergejoin": "off",
     # Compiling costs more than any of them.
     "jit": "off",
+    # One plan serves all parameters, since each leads through the same index: planning anew each time costs a settle
+    # of sixteen jobs half of its time.
+    "plan_cache_mode": "force_generic_plan",
 }
 _DEFAULTS = {
     "connect_timeout": "5",
     "tcp_user_timeout": "10000",
     "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
     "application_name": "batchfleet",
-    "options": " ".join(f"-c {name}={value}" for name, value in _SESSION.items()),
 }
+_OPTIONS = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
 # One message, one answer: the transaction and its time.
 _BEGIN = "BEGIN; SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)"
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) AS float8)"
@@ -50,6 +56,15 @@ _UUID_OID = psycopg.adapters.types["uuid"].oid
 _DIALECT = psycopg_dialect()  # type: ignore[no-untyped-call]
 
 _AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    # After a failover, a connection to what is now a replica: the next one finds the new primary.
+    errors.ReadOnlySqlTransaction,
+    # We were stopped in the middle of a transaction, and are going on.
+    errors.IdleInTransactionSessionTimeout,
+)
+_OLD_SCHEMA = (errors.UndefinedTable, errors.UndefinedColumn)
 
 # First match: BigInteger is an Integer.
 _COPY_TYPES: tuple[tuple[type[sa.types.TypeEngine[Any]], str], ...] = (
@@ -132,7 +147,7 @@ class PostgresDatabase:
     """As many connections as threads use at once; see `Database`."""
 
     def __init__(self, url: sa.URL) -> None:
-        self._conninfo = _conninfo(url)
+        self._conninfo = _with_defaults(conninfo(url))
         self._open_lock = threading.Lock()
         self._start()
 
@@ -150,7 +165,7 @@ class PostgresDatabase:
                     return done
             except _AGAIN as exc:
                 if not left:
-                    raise StoreUnavailableError(f"the database is too busy: {exc}") from exc
+                    raise StoreUnavailableError("the database is too busy", detail=str(exc)) from exc
         raise AssertionError("unreachable")
 
     def read(self, work: Callable[[Transaction], T]) -> T:
@@ -182,6 +197,9 @@ class PostgresDatabase:
         connection, now = self._begin()
         try:
             yield connection, now
+        except errors.ReadOnlySqlTransaction:
+            connection.close()  # it would lead to the replica again
+            raise
         finally:
             self._give_back(connection)
 
@@ -222,9 +240,7 @@ class PostgresDatabase:
 
     def _connect(self) -> psycopg.Connection[Row]:
         # Autocommit mode of the driver: transactions are ours alone.
-        connection: psycopg.Connection[Row] = psycopg.connect(
-            self._conninfo, autocommit=True, **_missing(self._conninfo)
-        )
+        connection: psycopg.Connection[Row] = psycopg.connect(self._conninfo, autocommit=True)
         connection.adapters.register_loader("uuid", _HexLoader)
         connection.adapters.register_dumper(None, _HexDumper)
         return connection
@@ -239,13 +255,19 @@ class PostgresDatabase:
 _inherited: list[object] = []
 
 
-def _conninfo(url: sa.URL) -> str:
-    return url.set(drivername="postgresql").render_as_string(hide_password=False)
+def conninfo(url: sa.URL) -> str:
+    """Returns a URL as libpq reads it, which knows nothing of `+` for a space or of several hosts in the query."""
+    positional, named = _DIALECT.create_connect_args(url)  # type: ignore[no-untyped-call]
+    return psycopg.conninfo.make_conninfo(*positional, **named)
 
 
-def _missing(conninfo: str) -> dict[str, Any]:
-    given = psycopg.conninfo.conninfo_to_dict(conninfo)
-    return {name: value for name, value in _DEFAULTS.items() if name not in given}
+def _with_defaults(given: str) -> str:
+    """Returns connection parameters with ours, where the URL does not say otherwise."""
+    stated = psycopg.conninfo.conninfo_to_dict(given)
+    # Of two settings of one name the later one counts.
+    options = " ".join(filter(None, (_OPTIONS, str(stated.get("options") or ""))))
+    merged: dict[str, Any] = {**_DEFAULTS, **stated, "options": options}
+    return psycopg.conninfo.make_conninfo(**merged)
 
 
 @contextmanager
@@ -254,9 +276,8 @@ def _translated() -> Iterator[None]:
         yield
     except _AGAIN:
         raise
-    except (psycopg.OperationalError, errors.UndefinedTable, psycopg.InterfaceError) as exc:
-        hint = " (run 'batchfleet db upgrade')" if isinstance(exc, errors.UndefinedTable) else ""
-        raise StoreUnavailableError(f"the database does not answer: {exc}{hint}") from exc
+    except (*_AWAY, *_OLD_SCHEMA) as exc:
+        raise unusable(exc) from exc
 
 
 @cache

@@ -2,10 +2,11 @@
 
 import os
 import sqlite3
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +18,8 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 from batchfleet import clock
 from batchfleet.database.statements import Dialect, Sql
 from batchfleet.database.transaction import DuplicateRowError, Parameters, Row, Transaction
+from batchfleet.database.trouble import unusable
 from batchfleet.database.write_lock import WriteLock
-from batchfleet.errors import StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -50,6 +51,19 @@ def database_file(database_url: str) -> Path:
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         raise ValueError(f"not a SQLite file: {database_url}")
     return Path(url.database)
+
+
+def make_private(database: Path) -> None:
+    """Makes the file of a database, where there is none, so that nobody else can read it: secrets lie in it.
+
+    What SQLite puts beside it gets the same mode.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    with suppress(FileExistsError):
+        # Not opened: to close it again would drop the locks that SQLite holds on it in this process.
+        os.mknod(database, 0o600 | stat.S_IFREG)
 
 
 def lock_file(database: Path) -> Path:
@@ -145,6 +159,7 @@ class SqliteDatabase:
             self._readers.pop().close()
 
     def _connect(self) -> sqlite3.Connection:
+        make_private(self._path)
         # isolation_level None is the driver's autocommit mode: transactions are ours alone.
         connection = sqlite3.connect(
             self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=128
@@ -187,8 +202,7 @@ def _translated() -> Iterator[None]:
     except (sqlite3.OperationalError, sqlite3.DatabaseError, OSError) as exc:
         if isinstance(exc, sqlite3.ProgrammingError | sqlite3.IntegrityError | sqlite3.DataError):
             raise
-        hint = " (run 'batchfleet db upgrade')" if "no such" in str(exc) else ""
-        raise StoreUnavailableError(f"the database does not answer: {exc}{hint}") from exc
+        raise unusable(exc) from exc
 
 
 @cache

@@ -7,10 +7,15 @@ Parameters are written `:name`. A list of ids or of rows travels as one paramete
 `{state}`, `{jobs_state}`
     The state as a mere value. Where ids are given, only they should lead to rows; a plain `state = 'running'` lets
     a planner that takes the table for small walk a partial index instead, once per row (measured: 4 ms a row).
+`{named}`
+    The row of `jobs` is that of `r`, one of the rows of `:rows`. Written as a plain equation it could be turned round:
+    on a table that Postgres takes for small, it walks the whole primary key and looks each job up among the rows.
 `{skip_locked}`
     Ends a selection of rows that the same transaction changes next. SQLite has one writer and needs nothing.
 `{no_bytes}`
     A value of zero bytes, which is not NULL. (SQLite's `substr` of an empty block is NULL.)
+`{statement_now}`
+    The time, in a read that asks for nothing else: on SQLite the parameter `:now`, on Postgres its own.
 """
 
 import re
@@ -25,15 +30,19 @@ _FRAGMENTS: dict[Dialect, dict[str, str]] = {
         "in_ids": "IN (SELECT value FROM json_each(:ids))",
         "state": "+state",
         "jobs_state": "+jobs.state",
+        "named": "jobs.id = r.id",
         "skip_locked": "",
         "no_bytes": "x''",
+        "statement_now": ":now",
     },
     "postgresql": {
         "in_ids": "= ANY(CAST(:ids AS uuid[]))",
         "state": "state || ''",
         "jobs_state": "jobs.state || ''",
+        "named": "jobs.id = ANY (ARRAY[r.id])",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "no_bytes": "CAST('' AS bytea)",
+        "statement_now": "CAST(extract(epoch FROM statement_timestamp()) AS float8)",
     },
 }
 

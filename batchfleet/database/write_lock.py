@@ -49,7 +49,7 @@ class WriteLock:
         """
         with self._thread_lock:
             if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._fd, fcntl.LOCK_EX)
             try:
                 self._sign(_RECORD.pack(os.getpid(), time.monotonic()))

@@ -29,7 +29,8 @@ def check_queue(queued: int, adding: int, limit: int, *, drained_per_s: float = 
     if excess > 0:
         wait_s = excess / drained_per_s if drained_per_s > 0 else MAX_RETRY_AFTER_S
         raise OverloadedError(
-            f"{queued} jobs are queued, and the limit is {limit}",
+            # Not how many are queued: most may be those of other tenants.
+            f"the fleet's queue is full: it holds {limit:,} jobs, and {adding:,} more do not fit now",
             retry_after_s=min(MAX_RETRY_AFTER_S, max(MIN_RETRY_AFTER_S, wait_s)),
         )
 
@@ -45,5 +46,5 @@ def check_item_count(count: int, *, field: str = "inputs") -> None:
         raise InvalidRequestError("a job needs at least one input", field=field)
     if count > MAX_ITEMS_PER_JOB:
         raise TooLargeError(
-            f"{count} inputs; a job takes at most {MAX_ITEMS_PER_JOB}: submit several jobs", field=field
+            f"a job takes at most {MAX_ITEMS_PER_JOB:,} inputs, not {count:,}: submit several jobs", field=field
         )

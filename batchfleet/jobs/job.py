@@ -64,7 +64,7 @@ class JobLinks:
 
     Attributes:
         input_uri: Object that holds the inputs; the job's own `inputs` are then an empty array, its `item_count` 1.
-        output_uri: Where the result is written once the job has succeeded.
+        output_uri: Where the result is written once the job has ended; what went wrong instead, beside it.
         callback_url: Who is told when it has ended.
     """
 
@@ -276,10 +276,15 @@ class SettleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HandBack:
-    """A claimed job that its owner returns untouched: free, no attempt and no crash is counted."""
+    """A claimed job that its owner returns untouched: free, no attempt and no crash is counted.
+
+    Attributes:
+        delay_s: Seconds in which nobody may claim it, since what it needs is away; 0: it is announced at once.
+    """
 
     id: JobId
     epoch: int
+    delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,6 +327,9 @@ class JobRecord:
     provenance: str | None = None
     retry_of: JobId | None = None
     links: JobLinks = NO_LINKS
+    traceparent: str | None = None
+    result_gone: bool = False
+    """Whether it succeeded and its result was removed since."""
     result: StoredResult | None = None
     """Only where it was asked for and the job succeeded; None there means that it is gone."""
 
@@ -423,9 +431,11 @@ class Deleted:
 
     Attributes:
         state: Its state: one that has not ended is not deleted.
+        owed: Whether its output is still to be written, for which it stays.
         blob_key: The blob that held its result, which the caller removes next (the sweep would find it, later).
     """
 
     id: JobId
     state: JobState
     blob_key: str | None = None
+    owed: bool = False

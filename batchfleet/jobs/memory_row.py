@@ -74,6 +74,8 @@ def new_row(job: NewJob, now: float) -> MemoryRow:
         expires_at=None if job.ttl_s is None else now + job.ttl_s,
         metadata=job.metadata,
         retry_of=job.retry_of,
+        links=job.links,
+        traceparent=job.traceparent,
     )
     announce_at = max(run_at, now + ANNOUNCER_S) if job.announced_by_submitter else run_at
     return MemoryRow(job, record, announce_at)
@@ -105,6 +107,7 @@ def claim(row: MemoryRow, boot: BootId, now: float) -> ClaimedJob:
         ttl_left_s=None if record.expires_at is None else record.expires_at - now,
         run_timeout_s=asked.run_timeout_s,
         traceparent=asked.traceparent,
+        input_uri=asked.links.input_uri,
     )
 
 

@@ -20,7 +20,10 @@ RETRYABLE: frozenset[str] = frozenset(
         JobErrorCode.INTERNAL,
     }
 )
-"""Errors that another run may not meet. Bad input, unknown models and non-finite outputs stay what they are."""
+"""Errors that another run may not meet. Bad input, unknown models and non-finite outputs stay what they are.
+
+An object store that is away is waited for without charging any attempt; what ends as `input_unavailable` is over.
+"""
 
 DEAD_LETTER_CODES: frozenset[str] = frozenset({JobErrorCode.WORKER_CRASHED, JobErrorCode.RUN_TIMEOUT})
 """Errors that are not the job's own word: a job that failed so is a dead letter whatever its attempts."""

@@ -75,7 +75,8 @@ class JobStore(Protocol):
     def delete(self, ids: Sequence[JobId], *, tenant: str | None = None) -> list[Deleted]:
         """Removes jobs that have ended: record, inputs, links, result and idempotency key.
 
-        What the outbox still owes of them stays owed. Returns one entry for each job that exists (existed).
+        One whose output is still to be written stays (`owed`): it is what the output is made of. A webhook that is
+        still owed goes out without the record. Returns one entry for each job that exists (existed).
         """
         ...
 
@@ -116,8 +117,9 @@ class JobStore(Protocol):
         ...
 
     def hand_back(self, boot: BootId, rows: Sequence[HandBack]) -> list[JobId]:
-        """Queues claimed jobs again, free of charge, to be announced at once. Returns those that changed.
+        """Queues claimed jobs again, free of charge. Returns those that changed.
 
+        They are announced at once, or may be claimed, and are announced, after their `delay_s`.
         A job whose time to live is over becomes `expired` instead (and is returned as well).
         """
         ...
@@ -169,7 +171,10 @@ class JobStore(Protocol):
         ...
 
     def purge_jobs(self, older_than_s: float, limit: int) -> list[tuple[JobId, str | None]]:
-        """Removes jobs that ended longer ago, as `delete` does, oldest first; returns them and their blobs' keys."""
+        """Removes jobs that ended longer ago, oldest first; returns them and their blobs' keys.
+
+        Those of which anything is still owed (a pending delivery) stay.
+        """
         ...
 
     def named_blobs(self, keys: Sequence[str]) -> set[str]:
@@ -190,7 +195,7 @@ class JobStore(Protocol):
         ...
 
     def ping(self) -> None:
-        """Returns if the database answers."""
+        """Returns if the database answers and has a schema that this code can work with; costs one small read."""
         ...
 
     def close(self) -> None:

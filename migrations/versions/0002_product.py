@@ -1,6 +1,6 @@
 """Links of jobs and the outbox, keys and tenants, webhook secrets, periodic duties.
 
-Additive: processes of the version before go on working on this schema.
+Indexes of tables that are in use follow in 0003: they are built without holding anybody up.
 """
 
 from typing import Any
@@ -12,6 +12,7 @@ revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+step = "pre"
 
 _ID = sa.Uuid(as_uuid=False)
 _PENDING = sa.text("state = 'pending'")
@@ -23,7 +24,7 @@ def _required(name: str, kind: Any) -> sa.Column[Any]:
 
 def upgrade() -> None:
     op.add_column("jobs", sa.Column("links", sa.Integer, nullable=False, server_default=sa.text("0")))
-    op.create_index("idempotency_keys_by_job", "idempotency_keys", ["job_id"])
+    _add_retention()
     _create_outbox()
     _create_access()
 
@@ -31,8 +32,12 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("duties", "webhook_secrets", "outbox_attempts", "outbox", "job_links", "api_keys", "tenants"):
         op.drop_table(table)
-    op.drop_index("idempotency_keys_by_job", "idempotency_keys")
+    op.drop_column("job_results", "stored_at")
     op.drop_column("jobs", "links")
+
+
+def _add_retention() -> None:
+    op.add_column("job_results", sa.Column("stored_at", sa.Double, nullable=False, server_default=sa.text("0")))
 
 
 def _create_outbox() -> None:
@@ -63,6 +68,10 @@ def _create_outbox() -> None:
     )
     op.create_index("outbox_pending_by_due_at", "outbox", ["due_at"], sqlite_where=_PENDING, postgresql_where=_PENDING)
     op.create_index("outbox_by_tenant", "outbox", ["tenant", "id"])
+    ended = sa.text("finished_at IS NOT NULL")
+    op.create_index(
+        "outbox_finished_by_finished_at", "outbox", ["finished_at"], sqlite_where=ended, postgresql_where=ended
+    )
     op.create_index("outbox_once", "outbox", ["job_id", "kind"], unique=True)
     op.create_table(
         "outbox_attempts",

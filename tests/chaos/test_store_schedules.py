@@ -7,17 +7,21 @@ it, so that nothing depends on the machine.
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from batchfleet.clock import ManualClock
+from batchfleet.database.opening import open_database
+from batchfleet.jobs.debts import event_of, kinds_owed
 from batchfleet.jobs.job import (
     ClaimedJob,
     HandBack,
     JobError,
     JobId,
+    JobLinks,
     JobRecord,
     Lane,
     Settlement,
@@ -28,7 +32,7 @@ from batchfleet.jobs.memory import MemoryStore
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.states import JobState, can_change
 from batchfleet.jobs.store import JobStore
-from tests.support.stores import TTL_S, Chance, new_job, sqlite_url
+from tests.support.stores import TTL_S, Chance, new_job, pay_debts, sqlite_url, stored_debts
 
 SCHEDULES = 320
 GROUPS = 8
@@ -44,12 +48,15 @@ class Schedule:
     def __init__(self, seed: int, folder: Path) -> None:
         self.chance = random.Random(seed)
         self.clock = ManualClock(1_700_000_000.0)
-        self.sql = SqlStore(sqlite_url(folder, f"{seed}.db"), clock=self.clock, chance=Chance())
+        url = sqlite_url(folder, f"{seed}.db")
+        self.sql = SqlStore(url, clock=self.clock, chance=Chance())
+        self.database = open_database(url)
         self.memory = MemoryStore(self.clock, chance=Chance())
         self.ids: list[JobId] = []
         self.boots: list[str] = []
         self.claims: list[tuple[str, ClaimedJob]] = []
         self.before: dict[JobId, JobRecord] = {}
+        self.gone: set[JobId] = set()
         self.made = 0
         self.trace: list[str] = []
         self.steps: list[tuple[Callable[[], None], int]] = [
@@ -68,6 +75,9 @@ class Schedule:
             (self.rescue, 3),
             (self.bury, 1),
             (self.retire, 1),
+            (self.delete, 1),
+            (self.purge, 2),
+            (self.pay, 1),
         ]
 
     def run(self) -> None:
@@ -80,10 +90,11 @@ class Schedule:
                 self.compare()
         finally:
             self.sql.close()
+            self.database.close()
 
     def both(self, name: str, *arguments: Any, **named: Any) -> Any:
         """Calls both stores and returns the answer on which they agree, in whatever order each gives it."""
-        if name not in {"look_up", "due", "workers", "queue_depths"}:
+        if name not in {"look_up", "due", "workers", "queue_depths", "named_blobs"}:
             self.trace.append(f"{self.clock()}: {name}{arguments}{named}")
         expected = getattr(self.memory, name)(*arguments, **named)
         answer = getattr(self.sql, name)(*arguments, **named)
@@ -105,7 +116,21 @@ class Schedule:
         for depth in depths:
             counted[depth.state] += depth.jobs
         assert counted == open_states
+        self.check_debts(records)
+        epochs = [f"{record.id}/{record.epoch + past}" for record in records for past in (-1, 0) if record.epoch]
+        self.both("named_blobs", [*epochs, *(f"{job_id}/1" for job_id in self.gone)])
         self.before = {record.id: record for record in records}
+
+    def check_debts(self, records: list[JobRecord]) -> None:
+        """A job that has ended owes what it was asked for, once; any other owes nothing, deleted ones as before."""
+        debts = self.memory.debts()
+        assert unordered(stored_debts(self.database)) == unordered(debts), "\n".join(self.trace)
+        owed = Counter((debt.job_id, debt.kind, debt.event) for debt in debts if debt.job_id not in self.gone)
+        assert owed == Counter(
+            (record.id, kind, event_of(record.state))
+            for record in records
+            for kind in kinds_owed(record.links.flags, record.state)
+        ), "\n".join(self.trace)
 
     # -- steps --------------------------------------------------------------------------------------------
 
@@ -173,7 +198,27 @@ class Schedule:
     def retire(self) -> None:
         self.both("retire", self._boot())
 
+    def delete(self) -> None:
+        deleted = self.both("delete", self._some(self.ids)[:3], tenant=self.chance.choice([None, "a", "b"]))
+        self._forget({job.id for job in deleted if job.state.terminal})
+
+    def purge(self) -> None:
+        age = self.chance.choice([0.0, 5.0, 20.0])
+        if self.chance.random() < 0.5:
+            self.both("purge_results", age, ALL)
+        else:
+            self._forget({job_id for job_id, _ in self.both("purge_jobs", age, ALL)})
+
+    def pay(self) -> None:
+        self.memory.pay_debts()
+        self.database.write(pay_debts)
+
     # -- choices ------------------------------------------------------------------------------------------
+
+    def _forget(self, ids: set[JobId]) -> None:
+        assert all(self.before[job_id].state.terminal for job_id in ids)
+        self.gone |= ids
+        self.ids = [job_id for job_id in self.ids if job_id not in ids]
 
     def _boot(self) -> str:
         return self.chance.choice(self.boots[-4:])
@@ -201,6 +246,11 @@ class Schedule:
             idempotency_key=key,
             fingerprint=pick("fg") if key else "",
             announced_by_submitter=pick([True, False]),
+            links=JobLinks(
+                input_uri=pick([None, None, "s3://in/a"]),
+                output_uri=pick([None, None, f"s3://out/{self.made}"]),
+                callback_url=pick([None, None, "https://example.com/"]),
+            ),
         )
 
     def _settlement(self, job: ClaimedJob) -> Settlement:
@@ -223,11 +273,11 @@ class Schedule:
 def check_step(old: JobRecord | None, new: JobRecord) -> None:
     """Holds one job's change to the rules, whatever the step was."""
     assert (new.finished_at is not None) == new.state.terminal
-    assert (new.result is None) or new.state is JobState.SUCCEEDED
+    assert (new.result is not None) == (new.state is JobState.SUCCEEDED and not new.result_gone)
     if old is None:
         assert (new.state, new.epoch) == (JobState.QUEUED, 0)
     elif old.state.terminal:
-        assert new == old
+        assert new in {old, replace(old, result=None, result_gone=True)}
     else:
         assert new.state is old.state or can_change(old.state, new.state)
         assert new.epoch in {old.epoch, old.epoch + 1}

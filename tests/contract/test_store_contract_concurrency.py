@@ -1,22 +1,32 @@
 """The store under many hands: threads of a process, and processes of a machine."""
 
+import itertools
 import multiprocessing
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from batchfleet.jobs.job import HandBack, JobFilter, new_job_id
+from batchfleet.database.opening import open_database
+from batchfleet.database.statements import Sql, sql
+from batchfleet.database.transaction import Parameters, Transaction
+from batchfleet.jobs.job import ClaimedJob, HandBack, JobFilter, JobLinks, Submitted, new_job_id
 from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.jobs.sql.submit import submit
 from batchfleet.jobs.states import JobState
 from tests.support.stores import KINDS, SHARED_KINDS, TTL_S, Bench, new_job, open_bench, success
 
 JOBS = 120
 HANDS = 4
+ROUNDS = 8
+OWING = JobLinks(output_uri="s3://out/a", callback_url="https://example.com/")
 
 
 @pytest.fixture(params=KINDS)
@@ -124,6 +134,101 @@ def test_rescue_and_settle_at_once_agree(bench: Bench) -> None:
 
     assert settled.isdisjoint(rescued)
     assert settled | rescued == {job.id for job in claimed}
+
+
+def test_all_that_ends_and_removes_jobs_at_once(bench: Bench) -> None:
+    """Nothing fails, nothing deadlocks, and each job that was ended, by whomever, owes each thing once."""
+    boot = bench.boot()
+    made = 0
+    for number in range(ROUNDS):
+        claimed = bench.running(boot, JOBS, links=OWING)
+        made += len(claimed)
+        together(partial(_end_and_remove, bench, boot, claimed, number), len(WAYS))
+
+        left = [record.id for record in bench.store.look_up([job.id for job in claimed])]
+        bench.store.cancel(left)
+        bench.pay()
+        assert len(bench.store.delete(left)) == len(left)
+    owed = Counter((debt.job_id, debt.kind) for debt in bench.owed())
+
+    assert set(owed.values()) == {1}
+    assert len(owed) == 2 * made
+    assert rows_left(bench) == 0
+
+
+WAYS = ("settle", "settle", "cancel", "hand back", "delete", "delete", "purge jobs", "purge results")
+
+
+def _end_and_remove(bench: Bench, boot: str, claimed: list[ClaimedJob], number: int, hand: int) -> None:
+    """One thread's part: the same jobs as all others, in an order of its own."""
+    mine = random.Random(number * len(WAYS) + hand).sample(claimed, len(claimed))
+    for at in range(0, len(mine), JOBS // 4):
+        some = mine[at : at + JOBS // 4]
+        ids = [job.id for job in some]
+        match WAYS[hand]:
+            case "settle":
+                states = itertools.cycle([JobState.SUCCEEDED, JobState.QUEUED, JobState.FAILED])
+                rows = [success(job, state=next(states), length=1, blob_key=f"{job.id}/{job.epoch}") for job in some]
+                bench.store.settle(boot, rows, b"x")
+            case "cancel":
+                bench.store.cancel(ids)
+            case "hand back":
+                bench.store.hand_back(boot, [HandBack(job.id, job.epoch) for job in some])
+            case "delete":
+                bench.store.delete(ids)
+            case "purge jobs":
+                bench.pay()  # what is owed keeps its job
+                bench.store.purge_jobs(-60.0, JOBS // 8)
+            case _:
+                bench.store.purge_results(-60.0, JOBS // 8)
+
+
+def rows_left(bench: Bench) -> int:
+    """Counts what is stored beside jobs; all of it goes with them."""
+    if bench.kind == "memory":
+        return 0
+    tables = ("jobs", "job_inputs", "job_links", "job_results", "idempotency_keys")
+    counts = ", ".join(f"(SELECT COUNT(*) FROM {table})" for table in tables)  # noqa: S608 - names of ours
+    database = open_database(bench.url)
+    ((*found,),) = database.read(lambda tx: tx.rows(sql(f"SELECT {counts}"), {}))
+    database.close()
+    return sum(found)
+
+
+class _Interrupted:
+    """A transaction in which somebody else does something after the first change."""
+
+    def __init__(self, tx: Transaction, other: Callable[[], object]) -> None:
+        self._tx = tx
+        self._other = iter([other])
+
+    def change(self, statement: Sql, parameters: Parameters) -> int:
+        changed = self._tx.change(statement, parameters)
+        for other in self._other:
+            other()
+        return changed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+def test_a_key_that_is_freed_meanwhile_is_taken_again(postgres: str) -> None:
+    """A submit that finds its key taken, and then gone, must not go on without one. On SQLite nobody comes between."""
+    database, store = open_database(postgres), SqlStore(postgres)
+    first, second, third = (new_job(idempotency_key="k", fingerprint="f") for _ in range(3))
+    store.submit([first])
+    store.cancel([first.id])
+
+    def work(tx: Transaction) -> list[Submitted]:
+        return submit(_Interrupted(tx, lambda: store.delete([first.id])), [second])
+
+    (answer,) = database.write(work)
+    (repeated,) = store.submit([third])
+    database.close()
+    store.close()
+
+    assert (answer.id, answer.created) == (second.id, True)
+    assert (repeated.id, repeated.created) == (second.id, False)
 
 
 def test_relays_announce_each_job_once(bench: Bench) -> None:

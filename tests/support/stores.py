@@ -1,18 +1,18 @@
 """Benches for the job store: every kind of store, with time in the test's hands."""
 
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import sqlalchemy as sa
+from typing import Any, TypeVar
 
 from batchfleet.clock import ManualClock
+from batchfleet.database.opening import open_database
+from batchfleet.database.statements import sql
+from batchfleet.database.transaction import Database, Transaction
+from batchfleet.jobs.debts import Debt
 from batchfleet.jobs.job import (
     BootId,
     ClaimedJob,
@@ -26,16 +26,14 @@ from batchfleet.jobs.job import (
 )
 from batchfleet.jobs.memory import MemoryStore
 from batchfleet.jobs.sql.store import SqlStore
-from batchfleet.jobs.sql.tables import jobs, workers
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
 from migrations import upgrade
-from migrations.schema import metadata
+from tests.support.postgres import empty_database, session_connection, session_folder
 
-POSTGRES_URL = os.environ.get("BATCHFLEET_TEST_POSTGRES_URL", "")
-"""An empty database of one's own, `postgresql+psycopg://…`; without it the suite runs without Postgres."""
+T = TypeVar("T")
 
-SHARED_KINDS = ("sqlite", "postgres") if POSTGRES_URL else ("sqlite",)
+SHARED_KINDS = ("sqlite", "postgres")
 """Stores that several processes can share."""
 
 KINDS = ("memory", *SHARED_KINDS)
@@ -72,7 +70,7 @@ class Bench:
         """Moves the store's time on. Postgres keeps its own: there all that is stored moves back instead."""
         self.clock.advance(seconds)
         if self.kind == "postgres":
-            _age(self.url, seconds)
+            _age(seconds)
 
     def boot(self, name: str = "worker", models: Sequence[str] = ()) -> BootId:
         """Registers a fresh boot."""
@@ -102,6 +100,45 @@ class Bench:
         found = {record.id: record.state for record in self.store.look_up(ids)}
         return [found[job_id] for job_id in ids]
 
+    def owed(self) -> list[Debt]:
+        """Returns what is in the outbox, by job and kind."""
+        debts = self.store.debts() if isinstance(self.store, MemoryStore) else _with_database(self.url, stored_debts)
+        return sorted(debts, key=lambda debt: (debt.job_id, debt.kind))
+
+    def pay(self) -> None:
+        """Marks all that is owed as delivered."""
+        if isinstance(self.store, MemoryStore):
+            self.store.pay_debts()
+        else:
+            _with_database(self.url, lambda database: database.write(pay_debts))
+
+
+_DEBTS = sql(
+    "SELECT job_id, kind, tenant, target, event, created_at, state FROM outbox WHERE attempts = 0 AND epoch = 0"
+    " AND due_at = created_at AND leased_until IS NULL AND finished_at IS NULL"
+)
+_PAY = sql("UPDATE outbox SET state = 'delivered'")
+
+
+def stored_debts(database: Database) -> list[Debt]:
+    """Returns those rows of the outbox that nobody has tried to deliver."""
+    fields = ("job_id", "kind", "tenant", "target", "event", "created_at", "state")
+    rows = database.read(lambda tx: tx.rows(_DEBTS, {}))
+    return [Debt(**dict(zip(fields, row, strict=True))) for row in rows]
+
+
+def pay_debts(tx: Transaction) -> None:
+    """Marks all that is owed as delivered."""
+    tx.change(_PAY, {})
+
+
+def _with_database(url: str, work: Callable[[Database], T]) -> T:
+    database = open_database(url)
+    try:
+        return work(database)
+    finally:
+        database.close()
+
 
 @contextmanager
 def open_bench(kind: str, folder: Path) -> Iterator[Bench]:
@@ -111,9 +148,7 @@ def open_bench(kind: str, folder: Path) -> Iterator[Bench]:
     if kind == "memory":
         yield Bench(kind, MemoryStore(clock, chance=chance), clock)
         return
-    url = POSTGRES_URL if kind == "postgres" else sqlite_url(folder)
-    if kind == "postgres":
-        _empty(url)
+    url = empty_database() if kind == "postgres" else sqlite_url(folder)
     store = SqlStore(url, clock=clock, chance=chance)
     try:
         yield Bench(kind, store, clock, url)
@@ -148,24 +183,20 @@ def sqlite_url(folder: Path, name: str = "store.db") -> str:
 
 @cache
 def _template() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="batchfleet-template-")) / "empty.db"
+    path = session_folder() / "empty.db"
     upgrade(f"sqlite:///{path}")
     return path
 
 
-@cache
-def _postgres(url: str) -> sa.Engine:
-    upgrade(url)
-    return sa.create_engine(url, poolclass=sa.NullPool)
-
-
-def _empty(url: str) -> None:
-    names = ", ".join(table.name for table in metadata.sorted_tables)
-    with _postgres(url).begin() as connection:
-        connection.execute(sa.text(f"TRUNCATE {names}"))
-
-
-def _age(url: str, seconds: float) -> None:
-    with _postgres(url).begin() as connection:
-        connection.execute(sa.update(jobs).values({name: jobs.c[name] - seconds for name in _TIMES}))
-        connection.execute(sa.update(workers).values(seen_at=workers.c.seen_at - seconds))
+def _age(seconds: float) -> None:
+    """Moves all stored times of the session's Postgres back."""
+    moved = ", ".join(f"{name} = {name} - %(s)s" for name in _TIMES)
+    session_connection().execute(f"UPDATE jobs SET {moved}".encode(), {"s": seconds})  # noqa: S608 - names of ours
+    session_connection().execute("UPDATE workers SET seen_at = seen_at - %(s)s", {"s": seconds})
+    session_connection().execute("UPDATE job_results SET stored_at = stored_at - %(s)s", {"s": seconds})
+    debts = ("created_at", "due_at", "leased_until", "finished_at")
+    moved = ", ".join(f"{name} = {name} - %(s)s" for name in debts)
+    session_connection().execute(f"UPDATE outbox SET {moved}".encode(), {"s": seconds})  # noqa: S608 - names of ours
+    session_connection().execute("UPDATE duties SET taken_at = taken_at - %(s)s", {"s": seconds})
+    secrets = "UPDATE webhook_secrets SET created_at = created_at - %(s)s, expires_at = expires_at - %(s)s"
+    session_connection().execute(secrets, {"s": seconds})

@@ -6,8 +6,9 @@ from functools import partial
 from batchfleet.database.statements import sql
 from batchfleet.database.transaction import Database, Row, Transaction
 from batchfleet.jobs.fairness import fair_order
-from batchfleet.jobs.job import BootId, ClaimedJob, JobId, Lane, OnItemError
+from batchfleet.jobs.job import NO_LINKS, BootId, ClaimedJob, JobId, JobLinks, Lane, LinkFlag, OnItemError
 from batchfleet.jobs.sql.flows import ready_candidates
+from batchfleet.jobs.sql.links import links_of
 
 _CLAIM = sql(
     """
@@ -20,7 +21,7 @@ _CLAIM = sql(
         {skip_locked}
     )
     RETURNING id, epoch, model, version, adapter, tenant, lane, item_count, on_item_error,
-              attempts, max_attempts, crashes, suspect, run_at, expires_at, run_timeout_s
+              attempts, max_attempts, crashes, suspect, run_at, expires_at, run_timeout_s, links
     """,
 )
 _INPUTS = sql("SELECT id, inputs, parameters, traceparent FROM job_inputs WHERE id {in_ids}")
@@ -28,6 +29,7 @@ _INPUTS = sql("SELECT id, inputs, parameters, traceparent FROM job_inputs WHERE 
 CHOICES = 3
 """How often a worker without hints chooses anew before it leaves the field to others."""
 
+_INPUT = int(LinkFlag.INPUT)
 _LANES = {lane.value: lane for lane in Lane}
 _ON_ITEM_ERROR = {choice.value: choice for choice in OnItemError}
 
@@ -41,7 +43,8 @@ def claim(tx: Transaction, boot: BootId, ids: Sequence[JobId]) -> list[ClaimedJo
         return []
     order = [job_id for job_id in wanted if job_id in taken]
     inputs = {row[0]: row for row in tx.rows(_INPUTS, {"ids": tx.ids(order)})}
-    return [_claimed(taken[job_id], inputs[job_id], now) for job_id in order]
+    elsewhere = links_of(tx, [job_id for job_id in order if taken[job_id][-1] & _INPUT])
+    return [_claimed(taken[job_id], inputs[job_id], elsewhere.get(job_id, NO_LINKS), now) for job_id in order]
 
 
 def claim_ready(
@@ -64,9 +67,9 @@ def claim_ready(
     return []
 
 
-def _claimed(row: Row, inputs: Row, now: float) -> ClaimedJob:
+def _claimed(row: Row, inputs: Row, links: JobLinks, now: float) -> ClaimedJob:
     (job_id, epoch, model, version, adapter, tenant, lane, item_count, on_item_error) = row[:9]
-    (attempts, max_attempts, crashes, suspect, run_at, expires_at, run_timeout_s) = row[9:]
+    (attempts, max_attempts, crashes, suspect, run_at, expires_at, run_timeout_s, _) = row[9:]
     return ClaimedJob(
         id=job_id,
         epoch=epoch,
@@ -88,4 +91,5 @@ def _claimed(row: Row, inputs: Row, now: float) -> ClaimedJob:
         # SQLite stores whole numbers short and RETURNING shows them so.
         run_timeout_s=float(run_timeout_s),
         traceparent=inputs[3],
+        input_uri=links.input_uri,
     )

@@ -5,6 +5,7 @@ import orjson
 from batchfleet.database.statements import sql
 from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, WorkerLease, WorkerState
+from batchfleet.jobs.sql import cancel
 
 _REGISTER = sql(
     """
@@ -14,7 +15,6 @@ _REGISTER = sql(
     """,
 )
 _HEARTBEAT = sql("UPDATE workers SET seen_at = :now, state = :state WHERE boot = :boot")
-_FORGET = sql("UPDATE jobs SET owner = NULL WHERE owner = :boot AND state = 'cancelled' AND owner IS NOT NULL")
 _RETIRE = sql("DELETE FROM workers WHERE boot = :boot")
 _WORKERS = sql("SELECT boot, name, pid, state, models, seen_at FROM workers ORDER BY name, registered_at, boot")
 
@@ -41,7 +41,7 @@ def heartbeat(tx: Transaction, boot: BootId, state: WorkerState) -> bool:
 
 def retire(tx: Transaction, boot: BootId) -> bool:
     """Removes the lease, and the boot from jobs that were cancelled under it. Returns whether there was one."""
-    tx.change(_FORGET, {"boot": boot})
+    cancel.revoked(tx, boot)
     return tx.change(_RETIRE, {"boot": boot}) > 0
 
 

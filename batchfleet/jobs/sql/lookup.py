@@ -6,20 +6,24 @@ import sqlalchemy as sa
 
 from batchfleet.database.statements import sql
 from batchfleet.database.transaction import Row, Transaction
-from batchfleet.jobs.job import JobError, JobFilter, JobId, JobRecord, Lane, StoredResult
+from batchfleet.jobs.job import NO_LINKS, JobError, JobFilter, JobId, JobLinks, JobRecord, Lane, StoredResult
 from batchfleet.jobs.retry import DEAD_LETTER_CODES
+from batchfleet.jobs.sql.links import links_of
 from batchfleet.jobs.sql.tables import job_inputs, job_results, jobs
 from batchfleet.jobs.states import JobState
 
 _JOB_COLUMNS = (
     *("id", "tenant", "model", "version", "adapter", "lane", "state", "item_count", "epoch", "attempts", "crashes"),
     *("max_attempts", "submitted_at", "run_at", "started_at", "finished_at", "expires_at", "retry_of"),
-    *("error_code", "error_message", "error_item"),
+    *("error_code", "error_message", "error_item", "links"),
 )
-_COLUMNS = (*(jobs.c[name] for name in _JOB_COLUMNS), job_inputs.c.metadata, job_results.c.provenance)
+_FLAGS = _JOB_COLUMNS.index("links")
+_MORE = (job_inputs.c.metadata, job_inputs.c.traceparent, job_results.c.provenance)
+_STORED = job_results.c.format.is_not(None).label("stored")
+_COLUMNS = (*(jobs.c[name] for name in _JOB_COLUMNS), *_MORE)
 _RESULT = (job_results.c.format, job_results.c.blob_key, job_results.c.data)
 _FROM = jobs.outerjoin(job_inputs, job_inputs.c.id == jobs.c.id).outerjoin(job_results, job_results.c.id == jobs.c.id)
-_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _COLUMNS)
+_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _COLUMNS) + ", job_results.format IS NOT NULL"
 _RESULT_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _RESULT)
 _WHERE = """
     FROM jobs LEFT JOIN job_inputs ON job_inputs.id = jobs.id LEFT JOIN job_results ON job_results.id = jobs.id
@@ -35,12 +39,12 @@ _STATES = {state.value: state for state in JobState}
 def look_up(tx: Transaction, ids: Sequence[JobId], tenant: str | None, *, with_results: bool) -> list[JobRecord]:
     """Returns the jobs that exist; see `JobStore.look_up`."""
     statement = _LOOK_UP_RESULTS if with_results else _LOOK_UP
-    return [_record(row) for row in tx.rows(statement, {"ids": tx.ids(ids), "tenant": tenant})]
+    return _records(tx, tx.rows(statement, {"ids": tx.ids(ids), "tenant": tenant}))
 
 
 def list_jobs(tx: Transaction, wanted: JobFilter) -> list[JobRecord]:
     """Returns one page, newest first; see `JobStore.list_jobs`."""
-    query = sa.select(*_COLUMNS).select_from(_FROM).order_by(jobs.c.id.desc()).limit(wanted.limit)
+    query = sa.select(*_COLUMNS, _STORED).select_from(_FROM).order_by(jobs.c.id.desc()).limit(wanted.limit)
     if wanted.tenant is not None:
         query = query.where(jobs.c.tenant == wanted.tenant)
     if wanted.states:
@@ -54,13 +58,18 @@ def list_jobs(tx: Transaction, wanted: JobFilter) -> list[JobRecord]:
         # The literal lets the partial index of failed jobs serve.
         failed = sa.literal_column("jobs.state") == sa.literal_column("'failed'")
         query = query.where(failed, used_up | jobs.c.error_code.in_(sorted(DEAD_LETTER_CODES)))
-    return [_record(row) for row in tx.select(query)]
+    return _records(tx, tx.select(query))
 
 
-def _record(row: Row) -> JobRecord:
+def _records(tx: Transaction, rows: Sequence[Row]) -> list[JobRecord]:
+    links = links_of(tx, [row[0] for row in rows if row[_FLAGS]])
+    return [_record(row, links.get(row[0], NO_LINKS)) for row in rows]
+
+
+def _record(row: Row, links: JobLinks) -> JobRecord:
     (job_id, tenant, model, version, adapter, lane, state, item_count, epoch, attempts, crashes) = row[:11]
     (max_attempts, submitted_at, run_at, started_at, finished_at, expires_at, retry_of) = row[11:18]
-    (code, message, item, metadata, provenance) = row[18:23]
+    (code, message, item, _, metadata, traceparent, provenance, stored) = row[18:26]
     return JobRecord(
         id=job_id,
         tenant=tenant,
@@ -83,7 +92,10 @@ def _record(row: Row) -> JobRecord:
         error=None if code is None else JobError(code, message, item),
         provenance=provenance,
         retry_of=retry_of,
-        result=_result(row[23:]) if len(row) > 23 and state == "succeeded" else None,
+        links=links,
+        traceparent=traceparent,
+        result_gone=state == "succeeded" and not stored,
+        result=_result(row[26:]) if len(row) > 26 and state == "succeeded" else None,
     )
 
 

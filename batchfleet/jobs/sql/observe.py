@@ -7,7 +7,6 @@ from batchfleet.jobs.states import JobState
 
 _QUEUED = sql("SELECT model, lane, COUNT(*), MIN(run_at) FROM jobs WHERE state = 'queued' GROUP BY model, lane")
 _RUNNING = sql("SELECT model, lane, COUNT(*), MIN(started_at) FROM jobs WHERE state = 'running' GROUP BY model, lane")
-_PING = sql("SELECT 1")
 
 
 def queue_depths(tx: Transaction) -> list[QueueDepth]:
@@ -18,8 +17,3 @@ def queue_depths(tx: Transaction) -> list[QueueDepth]:
         for statement, state in ((_QUEUED, JobState.QUEUED), (_RUNNING, JobState.RUNNING))
         for model, lane, count, since in tx.rows(statement, {})
     ]
-
-
-def ping(tx: Transaction) -> None:
-    """Asks for the smallest answer."""
-    tx.rows(_PING, {})

@@ -7,9 +7,10 @@ from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.announce import ANNOUNCE_BASE_S, ANNOUNCE_CAP_S, MAX_ANNOUNCE_DOUBLINGS
 from batchfleet.jobs.fairness import fair_order
 from batchfleet.jobs.job import Announcement, JobId, Lane
+from batchfleet.jobs.sql.debts import owe
 from batchfleet.jobs.sql.flows import due_candidates
+from batchfleet.jobs.states import JobState
 
-_ANY_DUE = sql("SELECT 1 FROM jobs WHERE state = 'queued' AND announce_at <= :now LIMIT 1")
 _MOVE_ON = sql(
     """
     UPDATE jobs
@@ -20,23 +21,15 @@ _MOVE_ON = sql(
     RETURNING id
     """,
 )
-_ANY_EXPIRED = sql(
-    "SELECT 1 FROM jobs WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= :now LIMIT 1"
-)
 _EXPIRE = sql(
     """
     UPDATE jobs SET state = 'expired', finished_at = :now
     WHERE id IN (
         SELECT id FROM jobs WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= :now
         ORDER BY expires_at LIMIT :limit {skip_locked})
-    RETURNING id
+    RETURNING id, links
     """,
 )
-
-
-def any_announceable(tx: Transaction) -> bool:
-    """Returns whether a queued job's announcement is due."""
-    return bool(tx.rows(_ANY_DUE, {"now": tx.now}))
 
 
 def announceable(
@@ -56,11 +49,8 @@ def announceable(
     ]
 
 
-def any_expired(tx: Transaction) -> bool:
-    """Returns whether a queued job's time to live is over."""
-    return bool(tx.rows(_ANY_EXPIRED, {"now": tx.now}))
-
-
 def expire(tx: Transaction, limit: int) -> list[JobId]:
     """Ends queued jobs whose time to live is over, the longest overdue first."""
-    return [row[0] for row in tx.rows(_EXPIRE, {"now": tx.now, "limit": limit})]
+    expired = tx.rows(_EXPIRE, {"now": tx.now, "limit": limit})
+    owe(tx, ((job_id, JobState.EXPIRED, links) for job_id, links in expired))
+    return [job_id for job_id, _ in expired]

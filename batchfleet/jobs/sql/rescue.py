@@ -9,26 +9,31 @@ from collections.abc import Callable, Iterable, Sequence
 
 import orjson
 
-from batchfleet.database.statements import records, sql
+from batchfleet.database.statements import fragment, records, sql
 from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.job import BootId, JobId, RescueOutcome
 from batchfleet.jobs.sql import leases
+from batchfleet.jobs.sql.debts import owe
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import RunningJob, Verdict, after_death, after_timeout
 
-_OWNERS = sql(
+OWNERS = fragment(
     """
     WITH RECURSIVE hop(owner) AS (
         SELECT MIN(owner) FROM jobs WHERE state = 'running'
         UNION ALL
         SELECT (SELECT MIN(j.owner) FROM jobs j WHERE j.state = 'running' AND j.owner > hop.owner)
         FROM hop WHERE hop.owner IS NOT NULL
+    ),
+    owners AS (
+        SELECT hop.owner, w.seen_at,
+               (SELECT MIN(j.deadline_at) FROM jobs j WHERE j.state = 'running' AND j.owner = hop.owner) AS deadline_at
+        FROM hop LEFT JOIN workers w ON w.boot = hop.owner WHERE hop.owner IS NOT NULL
     )
-    SELECT hop.owner, w.seen_at,
-           (SELECT MIN(j.deadline_at) FROM jobs j WHERE j.state = 'running' AND j.owner = hop.owner)
-    FROM hop LEFT JOIN workers w ON w.boot = hop.owner WHERE hop.owner IS NOT NULL
     """,
 )
+"""`owners`: each boot that runs jobs, its last heartbeat (NULL without a lease), the first deadline of its jobs."""
+_OWNERS = sql("{owners} SELECT owner, seen_at, deadline_at FROM owners", owners=OWNERS)
 _SILENT = sql("SELECT boot FROM workers WHERE seen_at < :silent_since ORDER BY boot")
 _COLUMNS = "j.id, j.epoch, j.attempts, j.max_attempts, j.crashes, j.suspect, j.expires_at"
 _RUNNING = sql(
@@ -51,8 +56,8 @@ _WRITE = sql(
         finished_at = CASE WHEN r.state = 'queued' THEN NULL ELSE :now END,
         run_at = CASE WHEN r.state = 'queued' AND r.delay > 0 THEN :now + r.delay ELSE run_at END,
         announce_at = :now + r.delay, announce_count = 0
-    FROM {rows} WHERE jobs.id = r.id AND jobs.epoch = r.epoch AND {jobs_state} = 'running'
-    RETURNING jobs.id, jobs.state
+    FROM {rows} WHERE {named} AND jobs.epoch = r.epoch AND {jobs_state} = 'running'
+    RETURNING jobs.id, jobs.state, jobs.links
     """,
     rows=records(
         "r",
@@ -69,14 +74,6 @@ _WRITE = sql(
 )
 _FOR_EVER = 1e300
 _ALL = 2**31 - 1
-
-
-def any_to_rescue(tx: Transaction, lease_ttl_s: float) -> bool:
-    """Returns whether `rescue` has anything to do: one probe per boot, however many jobs are running."""
-    silent_since = tx.now - lease_ttl_s
-    if tx.rows(_SILENT, {"silent_since": silent_since}):
-        return True
-    return any(seen_at is None or deadline < tx.now for _, seen_at, deadline in tx.rows(_OWNERS, {}))
 
 
 def rescue(tx: Transaction, lease_ttl_s: float, limit: int, jitter: Callable[[], float]) -> RescueOutcome:
@@ -122,8 +119,9 @@ def _write(
         return (), ()
     rows = [_row(verdict) for verdict in verdicts]
     written = tx.rows(_WRITE, {"rows": orjson.dumps(rows).decode(), "now": tx.now})
-    requeued = tuple(job_id for job_id, state in written if state == "queued")
-    ended = tuple((job_id, JobState(state)) for job_id, state in written if state != "queued")
+    requeued = tuple(job_id for job_id, state, _ in written if state == "queued")
+    ended = tuple((job_id, JobState(state)) for job_id, state, _ in written if state != "queued")
+    owe(tx, ((job_id, JobState(state), links) for job_id, state, links in written if links))
     return requeued, ended
 
 

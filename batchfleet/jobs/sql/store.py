@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 
 from batchfleet.clock import Wall, wall
 from batchfleet.database.opening import open_database
-from batchfleet.database.transaction import DuplicateRowError, Transaction
+from batchfleet.database.schema import require_schema
+from batchfleet.database.transaction import DuplicateRowError
 from batchfleet.jobs.job import (
     Announcement,
     BootId,
     ClaimedJob,
+    Deleted,
     DueWork,
     HandBack,
     JobFilter,
@@ -25,7 +27,7 @@ from batchfleet.jobs.job import (
     WorkerLease,
     WorkerState,
 )
-from batchfleet.jobs.sql import cancel, claim, leases, lookup, observe, relay, rescue, settle, submit
+from batchfleet.jobs.sql import cancel, claim, due, leases, lookup, observe, relay, rescue, retention, settle, submit
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import check_settlements
 
@@ -71,6 +73,12 @@ class SqlStore:
             return []
         return self._database.write(lambda tx: cancel.cancel(tx, ids, tenant))
 
+    def delete(self, ids: Sequence[JobId], *, tenant: str | None = None) -> list[Deleted]:
+        """Removes jobs that have ended."""
+        if not ids:
+            return []
+        return self._database.write(lambda tx: retention.delete(tx, ids, tenant))
+
     def register(self, lease: WorkerLease) -> None:
         """Inserts the boot's heartbeat row."""
         self._database.write(lambda tx: leases.register(tx, lease))
@@ -114,7 +122,7 @@ class SqlStore:
 
     def due(self, lease_ttl_s: float) -> DueWork:
         """Says which of the scheduler's steps have something to do."""
-        return self._database.read(lambda tx: _due(tx, lease_ttl_s))
+        return self._database.read(lambda tx: due.due(tx, lease_ttl_s))
 
     def announceable(self, limit: int, *, skip: Sequence[tuple[str, Lane]] = ()) -> list[Announcement]:
         """Takes due jobs in a fair order and moves their `announce_at` on."""
@@ -132,6 +140,20 @@ class SqlStore:
         """Declares a boot dead whose journal is at hand."""
         return self._database.write(lambda tx: rescue.bury(tx, boot, in_pass))
 
+    def purge_results(self, older_than_s: float, limit: int) -> list[tuple[JobId, str | None]]:
+        """Removes the results of jobs that ended longer ago, oldest first."""
+        return self._database.write(lambda tx: retention.purge_results(tx, older_than_s, limit))
+
+    def purge_jobs(self, older_than_s: float, limit: int) -> list[tuple[JobId, str | None]]:
+        """Removes jobs that ended longer ago, oldest first."""
+        return self._database.write(lambda tx: retention.purge_jobs(tx, older_than_s, limit))
+
+    def named_blobs(self, keys: Sequence[str]) -> set[str]:
+        """Returns those of the result blobs' keys that are needed."""
+        if not keys:
+            return set()
+        return self._database.read(lambda tx: retention.named_blobs(tx, keys))
+
     def workers(self) -> list[WorkerLease]:
         """Returns all leases, with their ages."""
         return self._database.read(leases.workers)
@@ -141,8 +163,8 @@ class SqlStore:
         return self._database.read(observe.queue_depths)
 
     def ping(self) -> None:
-        """Returns if the database answers."""
-        self._database.read(observe.ping)
+        """Returns if the database answers and has a schema that this code can work with."""
+        self._database.read(require_schema)
 
     def close(self) -> None:
         """Gives up connections; the store is not used afterwards."""
@@ -150,11 +172,3 @@ class SqlStore:
 
     def _phase(self) -> float:
         return 1.0 - self._chance()
-
-
-def _due(tx: Transaction, lease_ttl_s: float) -> DueWork:
-    return DueWork(
-        announce=relay.any_announceable(tx),
-        expire=relay.any_expired(tx),
-        rescue=rescue.any_to_rescue(tx, lease_ttl_s),
-    )

@@ -9,6 +9,7 @@ from batchfleet.database.statements import records, sql
 from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.announce import ANNOUNCER_S
 from batchfleet.jobs.job import JobId, NewJob, Submitted
+from batchfleet.jobs.sql.links import flags_of, insert_links
 from batchfleet.jobs.sql.tables import job_inputs, jobs
 from batchfleet.jobs.states import JobState
 
@@ -78,16 +79,16 @@ def _reserve(tx: Transaction, new: Sequence[NewJob]) -> dict[tuple[str, str | No
     for job in new:
         if job.idempotency_key is not None:
             wanted.setdefault((job.tenant, job.idempotency_key), job)
-    if not wanted:
-        return {}
-    rows = [[tenant, key, job.id, job.fingerprint] for (tenant, key), job in wanted.items()]
-    tx.change(_RESERVE, {"rows": orjson.dumps(rows).decode(), "now": tx.now})
-    found = tx.rows(_HOLDERS, {"rows": orjson.dumps(list(wanted)).decode()})
-    # A job of this very call has no row yet.
-    return {
-        (tenant, key): _Holder(job_id, fingerprint, JobState(state or JobState.QUEUED))
-        for tenant, key, job_id, fingerprint, state in found
-    }
+    holders: dict[tuple[str, str | None], _Holder] = {}
+    # A key that was taken can be gone a moment later, its job deleted: it is then free.
+    while missing := {name: job for name, job in wanted.items() if name not in holders}:
+        rows = [[tenant, key, job.id, job.fingerprint] for (tenant, key), job in missing.items()]
+        tx.change(_RESERVE, {"rows": orjson.dumps(rows).decode(), "now": tx.now})
+        found = tx.rows(_HOLDERS, {"rows": orjson.dumps(list(missing)).decode()})
+        for tenant, key, job_id, fingerprint, state in found:
+            # A job of this very call has no row yet.
+            holders[tenant, key] = _Holder(job_id, fingerprint, JobState(state or JobState.QUEUED))
+    return holders
 
 
 def _existing(tx: Transaction, new: Sequence[NewJob]) -> dict[JobId, JobState]:
@@ -101,6 +102,7 @@ def _insert(tx: Transaction, new: Sequence[NewJob]) -> None:
     now = tx.now
     tx.insert(jobs, [_job_row(job, now) for job in new])
     tx.insert(job_inputs, [(job.id, job.traceparent, job.parameters, job.metadata, job.inputs) for job in new])
+    insert_links(tx, new)
 
 
 def _job_row(job: NewJob, now: float) -> Row:
@@ -136,5 +138,5 @@ def _job_row(job: NewJob, now: float) -> Row:
         None,  # error_code
         None,  # error_message
         None,  # error_item
-        0,  # links
+        flags_of(job),
     )

@@ -89,7 +89,7 @@ outbox = sa.Table(
     required("epoch", sa.BigInteger),
     required("created_at", sa.Double),
     required("due_at", sa.Double),
-    # While an attempt runs: when it counts as lost.
+    # No attempt begins before: while one runs, when it counts as lost; after a failed one, when the next is due.
     sa.Column("leased_until", sa.Double),
     sa.Column("finished_at", sa.Double),
     sa.Column("last_status", sa.Integer),
@@ -105,6 +105,8 @@ job_results = sa.Table(
     sa.Column("format", sa.Text),
     sa.Column("blob_key", sa.Text),
     sa.Column("data", sa.LargeBinary),
+    # When its job ended. The default is for processes of the version before, which do not know of it.
+    sa.Column("stored_at", sa.Double, nullable=False, server_default=sa.text("0")),
 )
 
 idempotency_keys = sa.Table(
@@ -132,9 +134,9 @@ workers = sa.Table(
 )
 
 
-def _partial(name: str, *columns: str, where: str) -> sa.Index:
+def _partial(name: str, *columns: str, where: str, table: sa.Table = jobs) -> sa.Index:
     condition = sa.text(where)
-    return sa.Index(name, *(jobs.c[column] for column in columns), sqlite_where=condition, postgresql_where=condition)
+    return sa.Index(name, *(table.c[column] for column in columns), sqlite_where=condition, postgresql_where=condition)
 
 
 # "Announce what is due", oldest first; also "is anything due?" in one probe.
@@ -158,6 +160,13 @@ _partial("jobs_failed_by_tenant", "tenant", "id", where="state = 'failed'")
 # "The jobs of this tenant, newest first."
 sa.Index("jobs_by_tenant", jobs.c.tenant, jobs.c.id)
 
+# "Which jobs ended long ago?", oldest first. In the order of ids, jobs that were submitted long before they ran would
+# stand in the way. With the next one it costs the settle 0.6 µs a row on SQLite and 2.6 µs on Postgres, measured.
+_partial("jobs_ended_by_finished_at", "finished_at", where="finished_at IS NOT NULL")
+
+# "Which results are too old?", oldest first: those that were removed are not in it.
+_partial("job_results_by_stored_at", "stored_at", where="format IS NOT NULL", table=job_results)
+
 # "Which keys go with this job?", when it is deleted.
 sa.Index("idempotency_keys_by_job", idempotency_keys.c.job_id)
 
@@ -171,6 +180,9 @@ sa.Index(
 
 # "The deliveries of this tenant, newest first."
 sa.Index("outbox_by_tenant", outbox.c.tenant, outbox.c.id)
+
+# "Which deliveries were finished long ago?", oldest first.
+_partial("outbox_finished_by_finished_at", "finished_at", where="finished_at IS NOT NULL", table=outbox)
 
 # A job owes each thing once, however often its end is written.
 sa.Index("outbox_once", outbox.c.job_id, outbox.c.kind, unique=True)
