@@ -9,7 +9,7 @@ import sys
 
 from batchfleet.settings import EXIT_CONFIG, SettingsError, read_settings
 from batchfleet.telemetry import setup_logging
-from workers.identity import journal_path, new_boot_id
+from workers.identity import journal_path, new_boot_id, worker_name
 from workers.keeper import KeeperTerms, fork_keeper
 from workers.lease import SharedLease
 
@@ -21,14 +21,16 @@ def boot() -> int:
     except SettingsError as error:
         print(f"batchfleet worker: {error}", file=sys.stderr)  # noqa: T201 - logging is not set up yet
         return EXIT_CONFIG
-    setup_logging(settings.log_level, settings.log_format)
+    boot_id = new_boot_id()
+    fields = {"service": "worker", "worker": worker_name(settings), "boot": boot_id}
+    setup_logging(settings.log_level, settings.log_format, fields=fields)
     # One process a core: libraries that would start a pool of threads are told not to, before they are imported.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, str(settings.worker_threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     shared = SharedLease()
     terms = KeeperTerms(
-        boot=new_boot_id(),
+        boot=boot_id,
         database_url=settings.database_url,
         journal=journal_path(settings),
         heartbeat_s=settings.heartbeat_s,

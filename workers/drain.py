@@ -26,14 +26,17 @@ class Stages:
     """The threads of a worker, in the order of the flow."""
 
     receive: ServiceThread
+    fetch: tuple[ServiceThread, ...]
     prepare: ServiceThread
     assemble: ServiceThread
     execute: ServiceThread
     settle: ServiceThread
+    upload: tuple[ServiceThread, ...]
 
     def start(self) -> None:
         """Starts them, the last stage first: nobody hands on to a stage that does not run."""
-        for thread in (self.settle, self.execute, self.assemble, self.prepare, self.receive):
+        main = (self.settle, self.execute, self.assemble, self.prepare)
+        for thread in (*self.upload, *main, *self.fetch, self.receive):
             thread.start()
 
 
@@ -58,8 +61,8 @@ class Drain:
         """Stops the worker; returns whether everything was settled or handed back."""
         until = time.monotonic() + self.wait_s
         self.shared.state = WorkerState.DRAINING
-        for thread in (self.stages.receive, self.stages.prepare):
-            thread.stop()
+        for thread in (self.stages.receive, *self.stages.fetch, self.stages.prepare):
+            thread.stop()  # a fetch that hangs is not waited for: its job is handed back, and what it brings is dropped
         self.assembler.close()
         received = self.stages.receive.join(_left(until))
         prepared = self.stages.prepare.join(_left(until))
@@ -73,10 +76,12 @@ class Drain:
         executed = self.stages.execute.join(_left(until))
         if not executed:
             logger.warning("the last pass outlasts the drain", extra={"action": Action.DRAIN_OVERRUN})
-        self.stages.settle.stop()
+        self.stages.settle.stop()  # it ends once all uploads have
         if not self.stages.settle.join(max(1.0, _left(until))):
             self.settler.give_up()
             self.stages.settle.join(1.0)
+        for thread in self.stages.upload:
+            thread.stop()
         return self._leave(handed_back) and received and prepared and executed
 
     def _leave(self, handed_back: int) -> bool:

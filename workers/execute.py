@@ -16,7 +16,7 @@ from batchfleet.inference.executor import Outcome, PassItem
 from batchfleet.inference.isolate import IsolatedRun, SickDeviceError, run_isolated
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.jobs.job import JobId, new_job_id
-from batchfleet.logs import Action
+from batchfleet.logs import Action, name_jobs
 from batchfleet.telemetry import Metrics
 from workers.active import ActiveJob, ActiveJobs
 from workers.assemble import Assembler
@@ -24,6 +24,7 @@ from workers.identity import Identity
 from workers.journal import Journal
 from workers.messages import PassDone, SettleMessage
 from workers.serving import PassKey, Serving
+from workers.spans import WorkerSpans
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class Device:
 
     Args:
         on_sick: Told once if the device is sick; the worker is then to stop.
+        spans: Told of batches, where anything is traced.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Device:
         settle: Callable[[SettleMessage], None],
         metrics: Metrics,
         on_sick: Callable[[], None],
+        spans: WorkerSpans | None = None,
         clock: Monotonic = time.monotonic,
     ) -> None:
         self._identity = identity
@@ -57,6 +60,7 @@ class Device:
         self._settle = settle
         self._metrics = metrics
         self._on_sick = on_sick
+        self._spans = spans
         self._clock = clock
         self.items_per_s = 0.0
         """Items a second of device time, smoothed; 0 before the first pass."""
@@ -74,30 +78,48 @@ class Device:
     def _run(self, batch: Batch) -> bool:
         """Runs one batch; returns whether the device is fit for more."""
         started = self._clock()
+        batch_id = new_job_id()
         jobs = self._start(batch, started)
         key = batch.items[0].pass_key
         assert isinstance(key, PassKey)  # noqa: S101 - the preparer makes no others
         model = self._serving.loaded(key.model)
         items = [PassItem(item.key, item.payload, item.parameters) for item in batch.items if item.job in jobs]
         job_of: dict[Hashable, JobId] = {item.key: item.job for item in batch.items}
+        spans = None if self._spans is None else self._spans.batch_begins(jobs.values())
 
         def before_pass(running: Sequence[PassItem]) -> None:
+            if spans is not None:
+                spans.pass_begins()
             self._journal.begin_pass(tuple(dict.fromkeys(job_of[item.key] for item in running)))
 
-        try:
-            done = run_isolated(model.executor, items, before_pass)
-        except SickDeviceError as error:
-            self._journal.end_pass()
-            logger.critical(
-                "the device is sick: %s", error, extra={"action": Action.DEVICE_SICK, "model": str(model.ref)}
-            )
-            self._report(batch, jobs, model, error.outcomes)
-            self._on_sick()
-            return False
+        done = _run_isolated(model, items, before_pass)
         self._journal.end_pass()
-        self._learn(batch, key, model, done, self._clock() - started)
-        self._report(batch, jobs, model, done.outcomes)
-        return True
+        sick = str(done) if isinstance(done, SickDeviceError) else None
+        if spans is not None:
+            spans.end(batch_id, batch, str(model.ref), sick)
+        self._log(batch_id, batch, jobs, model, sick)
+        if isinstance(done, IsolatedRun):
+            self._learn(batch, key, model, done, self._clock() - started)
+        self._report(batch_id, batch, jobs, model, done.outcomes)
+        if sick is not None:
+            self._on_sick()
+        return sick is None
+
+    def _log(
+        self, batch_id: str, batch: Batch, jobs: Mapping[JobId, ActiveJob], model: LoadedModel, sick: str | None
+    ) -> None:
+        level = logging.DEBUG if sick is None else logging.CRITICAL
+        if logger.isEnabledFor(level):
+            extra = {
+                "action": Action.PASS_RUN if sick is None else Action.DEVICE_SICK,
+                "batch": batch_id,
+                "items": len(batch.items),
+                "model": str(model.ref),
+                "boot": self._identity.boot,
+                "jobs": name_jobs(jobs),
+            }
+            told = "ran a batch" if sick is None else f"the device is sick: {sick}"
+            logger.log(level, "%s", told, extra=extra)
 
     def _start(self, batch: Batch, now: float) -> dict[JobId, ActiveJob]:
         jobs = {job_id: job for job_id in batch.jobs if (job := self._active.get(job_id)) is not None}
@@ -109,7 +131,12 @@ class Device:
         return jobs
 
     def _report(
-        self, batch: Batch, jobs: dict[JobId, ActiveJob], model: LoadedModel, outcomes: Mapping[Hashable, Outcome]
+        self,
+        batch_id: str,
+        batch: Batch,
+        jobs: dict[JobId, ActiveJob],
+        model: LoadedModel,
+        outcomes: Mapping[Hashable, Outcome],
     ) -> None:
         found: list[tuple[ActiveJob, int, Outcome]] = []
         for item in batch.items:
@@ -123,7 +150,7 @@ class Device:
             "precision": model.variant.precision,
             "runtime": model.variant.runtime,
             "provider": model.provider,
-            "batch": new_job_id(),
+            "batch": batch_id,
             "batch_items": len(batch.items),
             "padded_length": batch.padded_length,
             "released": batch.reason.value,
@@ -151,3 +178,13 @@ class Device:
             return
         rate = ran / max(seconds, 1e-6)
         self.items_per_s += (rate - self.items_per_s) * (_SMOOTHING if self.items_per_s else 1.0)
+
+
+def _run_isolated(
+    model: LoadedModel, items: Sequence[PassItem], before_pass: Callable[[Sequence[PassItem]], None]
+) -> IsolatedRun | SickDeviceError:
+    """Runs the passes of one batch. A sick device is an outcome here: some items may have finished before."""
+    try:
+        return run_isolated(model.executor, items, before_pass)
+    except SickDeviceError as error:
+        return error

@@ -21,7 +21,7 @@ from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import BootId, RescueOutcome
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action
+from batchfleet.logs import Action, said_by
 from batchfleet.telemetry import Metrics, setup_metrics
 from workers.journal import read_journal
 from workers.lease import SharedLease
@@ -172,7 +172,8 @@ def _beat(terms: KeeperTerms, shared: SharedLease, store: JobStore) -> float:
     try:
         alive = store.heartbeat(terms.boot, shared.state)
     except StoreUnavailableError as error:
-        logger.warning("heartbeat failed: %s", error, extra={"action": Action.HEARTBEAT_FAILED, "boot": terms.boot})
+        extra = {"action": Action.HEARTBEAT_FAILED, "boot": terms.boot, **said_by(error)}
+        logger.warning("heartbeat failed: %s", error, extra=extra)
         return min(_RETRY_S, terms.heartbeat_s)
     if alive:
         shared.beat(sent)

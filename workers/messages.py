@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from batchfleet.inference.executor import Outcome
-from batchfleet.jobs.job import JobError
+from batchfleet.jobs.job import JobError, Settlement
 from workers.active import ActiveJob
 
 
@@ -45,4 +45,24 @@ class JobExpired:
     job: ActiveJob
 
 
-SettleMessage: TypeAlias = PassDone | ItemsFailed | JobFailed | JobExpired
+@dataclass(frozen=True, slots=True)
+class ResultStored:
+    """A job whose result is in the blob store now, under the key that its row names."""
+
+    job: ActiveJob
+    row: Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class JobReturned:
+    """A claimed job that goes back free of charge, for another run: nothing of it is at fault.
+
+    Attributes:
+        delay_s: Seconds before it may be claimed again.
+    """
+
+    job: ActiveJob
+    delay_s: float = 0.0
+
+
+SettleMessage: TypeAlias = PassDone | ItemsFailed | JobFailed | JobExpired | ResultStored | JobReturned

@@ -8,8 +8,9 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -19,13 +20,15 @@ from batchfleet.errors import InvalidRequestError, ModelError, ModelNotFoundErro
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.inference.task import ItemFault, PreparedItem
 from batchfleet.jobs.job import JobError, JobErrorCode
-from batchfleet.logs import Action
+from batchfleet.logs import Action, name_jobs
 from batchfleet.models.repository import ModelRef
 from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob
+from workers.fetch import item_of
 from workers.journal import Journal
 from workers.messages import ItemsFailed, JobFailed, SettleMessage
 from workers.serving import PassKey, Serving
+from workers.spans import WorkerSpans
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,8 @@ class Preparer:
         add_items: Takes the items (the assembler).
         settle: Takes the faults (the settler).
         journal: Told which jobs are being prepared.
+        unpack: Parses the object that was fetched for a job, if one was.
+        spans: Told how long it took, where anything is traced.
     """
 
     def __init__(
@@ -62,12 +67,16 @@ class Preparer:
         settle: Callable[[SettleMessage], None],
         journal: Journal,
         metrics: Metrics,
+        unpack: Callable[[ActiveJob], None],
+        spans: WorkerSpans | None = None,
     ) -> None:
         self._serving = serving
         self._add_items = add_items
         self._settle = settle
         self._journal = journal
         self._metrics = metrics
+        self._unpack = unpack
+        self._spans = spans
         self._queue: queue.SimpleQueue[list[ActiveJob] | None] = queue.SimpleQueue()
         self._keys = itertools.count()
 
@@ -114,10 +123,16 @@ class Preparer:
     def _prepare_jobs(self, model: LoadedModel, jobs: list[ActiveJob]) -> None:
         for call in _calls([done for job in jobs if (done := self._decode(model, job)) is not None]):
             self._journal.begin_prepare([one.job.id for one in call])
+            began_ns = time.time_ns()
             try:
-                self._hand_on(model, call, self._prepare_call(model, call))
+                prepared = self._prepare_call(model, call)
+                if self._spans is not None:
+                    self._spans.prepared([one.job for one in call], began_ns)
+                self._hand_on(model, call, prepared)
             except Exception as error:  # task code is anybody's: what it raises must not end the worker
-                logger.exception("prepare failed", extra={"action": Action.PREPARE_FAILED, "model": str(model.ref)})
+                named = name_jobs(one.job.id for one in call)
+                extra = {"action": Action.PREPARE_FAILED, "model": str(model.ref), "jobs": named}
+                logger.exception("prepare failed", extra=extra)
                 if len(call) == 1:
                     self._fail_all([call[0].job], JobErrorCode.INTERNAL, f"preparing failed: {error!r}")
                 else:
@@ -156,6 +171,8 @@ class Preparer:
                     items.append(self._item(one, index, result, key))
             if faults:
                 self._settle(ItemsFailed(one.job, faults))
+            if one.job.claimed.input_uri is not None:
+                one.job.claimed = replace(one.job.claimed, inputs=b"")  # it may have been a whole object
         self._add_items(items)
 
     def _item(self, one: _Decoded, index: int, prepared: PreparedItem, key: PassKey) -> Item:
@@ -174,8 +191,10 @@ class Preparer:
         )
 
     def _decode(self, model: LoadedModel, job: ActiveJob) -> _Decoded | None:
-        claimed = job.claimed
         try:
+            if job.fetched is not None:
+                self._unpack_journaled(job)
+            claimed = job.claimed
             inputs = msgspec.json.decode(claimed.inputs, type=list[Any])
             raw = msgspec.json.decode(claimed.parameters, type=dict[str, Any])
             parameters = model.task.parse_parameters(raw)
@@ -187,12 +206,21 @@ class Preparer:
             # The edge checks as well; a task that changed since the submission ends up here.
             wrong = (error.field or "").startswith("parameters")
             code = JobErrorCode.INVALID_PARAMETERS if wrong else JobErrorCode.INPUT_INVALID
-            self._fail_all([job], code, f"{error.field}: {error}")
+            whence = "" if wrong or job.claimed.input_uri is None else f"{job.claimed.input_uri}: "
+            self._settle(JobFailed(job, JobError(code, f"{whence}{error.field}: {error}", item_of(error))))
             return None
         if len(inputs) != claimed.item_count:
             self._fail_all([job], JobErrorCode.INTERNAL, f"{len(inputs)} inputs stored, {claimed.item_count} expected")
             return None
         return _Decoded(job, inputs, parameters)
+
+    def _unpack_journaled(self, job: ActiveJob) -> None:
+        """Parses what was fetched; nobody has read it before, so it may be what kills the process."""
+        self._journal.begin_prepare([job.id])
+        try:
+            self._unpack(job)
+        finally:
+            self._journal.end_prepare()
 
     @staticmethod
     def _pass_key(model: LoadedModel, one: _Decoded) -> PassKey:

@@ -17,13 +17,15 @@ from batchfleet.broker.lanes import PullLedger, PullStep, free_room
 from batchfleet.broker.port import HintBroker
 from batchfleet.clock import Monotonic
 from batchfleet.errors import BrokerUnavailableError, StoreUnavailableError
+from batchfleet.jobs.announce import ANNOUNCER_S
 from batchfleet.jobs.job import LANES, BootId, ClaimedJob, JobError, JobErrorCode, JobId, Lane
 from batchfleet.jobs.store import JobStore
 from batchfleet.logs import Action, OutageLog
 from batchfleet.telemetry import Metrics, Stopwatch
 from workers.active import ActiveJob, ActiveJobs
 from workers.lease import MayWork
-from workers.messages import JobFailed, SettleMessage
+from workers.messages import JobExpired, JobFailed, JobReturned, SettleMessage
+from workers.spans import WorkerSpans
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +72,8 @@ class Receiver:
         prepare: Takes the claimed jobs.
         discard: Drops what is left of a job in the window.
         settle: Takes jobs that end here.
+        spans: Told of claims, where anything is traced.
+        hinted: Whether there is a broker that should tell of every job.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class Receiver:
         settle: Callable[[SettleMessage], None],
         may_work: MayWork,
         metrics: Metrics,
+        spans: WorkerSpans | None = None,
+        hinted: bool = False,
         clock: Monotonic = time.monotonic,
     ) -> None:
         self._boot = boot
@@ -98,6 +104,8 @@ class Receiver:
         self._settle = settle
         self._may_work = may_work
         self._metrics = metrics
+        self._spans = spans
+        self._hinted = hinted
         self._clock = clock
         self._ledger = PullLedger()
         self._random = random.Random()  # noqa: S311 - jitter
@@ -210,6 +218,8 @@ class Receiver:
             claimed = self._store.claim_ready(self._boot, self._serves(), min(room, _DIRECT_CLAIM_ITEMS))
         self._take(claimed)
         if claimed:
+            if self._hinted and (lost := sum(job.age_s > ANNOUNCER_S for job in claimed)):
+                self._metrics.hints_found_lost.inc(lost)
             # There was work that nobody had announced to us: there may be more.
             self._claim_directly_at = self._clock()
         else:
@@ -226,7 +236,10 @@ class Receiver:
         for job in claimed:
             if self._active.get(job.id) is not None:
                 self._discard(job.id)  # items of an earlier claim, which was rescued meanwhile
-        self._prepare([self._active.add(job, now) for job in claimed])
+        jobs = [self._active.add(job, now) for job in claimed]
+        if self._spans is not None:
+            self._spans.claimed(jobs)
+        self._prepare(jobs)
         self._metrics.window_items.set(self._active.items)
 
     def _drop_revoked(self) -> None:
@@ -239,6 +252,10 @@ class Receiver:
             # The rescuer says the same of it; whoever is first counts, and the other one is stale.
             self._discard(late.id)
             self._settle(JobFailed(late, JobError(JobErrorCode.RUN_TIMEOUT, _TIMEOUT_TEXT)))
+        for late in self._active.expired_unread(now):
+            self._settle(JobExpired(late))
+        for parked in self._active.parked(now):
+            self._settle(JobReturned(parked))
         for job_id in self._store.revoked(self._boot):
             job = self._active.get(job_id)
             if job is not None and self._active.remove(job):

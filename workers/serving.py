@@ -72,6 +72,7 @@ class Serving:
         self._loaded: dict[ModelRef, LoadedModel] = {}
         self._costs: dict[ModelRef, CostModel] = {}
         self._loading = threading.Lock()
+        self._tried: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """Returns the names of the models that the worker serves now."""
@@ -90,6 +91,19 @@ class Serving:
         if self._loaded or not names:
             return Loaded.SOME
         return Loaded.NEVER if all(isinstance(error, _NEVER) for error in errors) else Loaded.NOT_NOW
+
+    def serves(self) -> bool:
+        """Returns whether a model is loaded. Where none is, what was published since the last look is loaded first.
+
+        What cannot be loaded is tried once, and again when something else is published.
+        """
+        if self._loaded:
+            return True
+        offered = tuple((name, tuple(self._repository.versions(name))) for name in self.names())
+        if offered and offered != self._tried:
+            self._tried = offered
+            self.load_all()
+        return bool(self._loaded)
 
     def _load_newest(self, name: str) -> list[Exception]:
         """Loads the newest usable version; returns what was wrong with newer ones, or with all."""

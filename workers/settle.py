@@ -1,48 +1,51 @@
 """Settle: puts jobs together again from their items, writes results and states, and rings.
 
 Everything that has ended while the last transaction ran is settled in the next one: one statement and one block
-of bytes, however many jobs. A database that is away is waited for; results are kept meanwhile.
+of bytes, however many jobs. A database that is away is waited for; results are kept meanwhile. Results too large for a
+row take a way round (`workers.uploads`) and come back to be settled.
 """
 
 import logging
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from batchfleet.broker.port import Ring
-from batchfleet.errors import StoreUnavailableError, UnavailableError
+from batchfleet.errors import StoreUnavailableError
 from batchfleet.inference.task import ItemFault
-from batchfleet.jobs.job import BootId, HandBack, JobError, JobErrorCode, JobId, OnItemError, Settlement, SettleOutcome
-from batchfleet.jobs.retry import after_error
+from batchfleet.jobs.job import (
+    BootId,
+    HandBack,
+    JobError,
+    JobId,
+    OnItemError,
+    Settlement,
+    SettleOutcome,
+    format_job_id,
+)
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action, OutageLog
-from batchfleet.results.blobs import BlobStore, result_key
-from batchfleet.results.codec import encode_tensors
+from batchfleet.logs import Action, OutageLog, name_jobs
+from batchfleet.results.blobs import result_key
+from batchfleet.results.codec import as_blob
 from batchfleet.telemetry import Metrics, Stopwatch
+from workers import ends
 from workers.active import ActiveJob, ActiveJobs
-from workers.messages import ItemsFailed, JobExpired, JobFailed, PassDone, SettleMessage
+from workers.ends import Ended
+from workers.messages import ItemsFailed, JobExpired, JobFailed, JobReturned, PassDone, ResultStored, SettleMessage
+from workers.spans import WorkerSpans
+from workers.uploads import Uploads
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _MAX_ROWS = 1_000
 _RETRY_S = (0.1, 2.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """One job that ended here, with the bytes of its result."""
-
-    job: ActiveJob
-    row: Settlement
-    data: bytes = b""
 
 
 class Settler:
@@ -50,29 +53,34 @@ class Settler:
 
     Args:
         discard: Drops what is left of a job in the window.
-        row_bytes: Results over this size go to the blob store.
+        uploads: Takes results that go to the blob store.
+        row_bytes: Results over this size do.
+        spans: Told what became of jobs, where anything is traced.
     """
 
     def __init__(
         self,
         boot: BootId,
         store: JobStore,
-        blobs: BlobStore,
+        uploads: Uploads,
         ring: Ring,
         active: ActiveJobs,
         discard: Callable[[JobId], object],
         metrics: Metrics,
         row_bytes: int,
+        spans: WorkerSpans | None = None,
     ) -> None:
         self._boot = boot
         self._store = store
-        self._blobs = blobs
+        self._uploads = uploads
         self._ring = ring
         self._active = active
         self._discard = discard
         self._metrics = metrics
         self._row_bytes = row_bytes
+        self._spans = spans
         self._queue: queue.SimpleQueue[SettleMessage | None] = queue.SimpleQueue()
+        self._returned: list[JobReturned] = []
         self._gave_up = threading.Event()
         self._outage = OutageLog(logger, "the database, to settle", Action.STORE_UNAVAILABLE)
         self._random = random.Random()  # noqa: S311 - jitter
@@ -86,8 +94,9 @@ class Settler:
         self._queue.put(None)
 
     def give_up(self) -> None:
-        """Ends the waiting for a database that is away: what is unsettled is left to the rescuer."""
+        """Ends the waiting for what is away: what is unsettled then is handed back, or left to the rescuer."""
         self._gave_up.set()
+        self._uploads.give_up()
 
     def run(self, stopping: threading.Event) -> None:
         """Settles until stopped, then what is queued still: the body of the thread."""
@@ -96,14 +105,22 @@ class Settler:
             ended = [done for message in messages for done in self._take(message)]
             for start in range(0, len(ended), _MAX_ROWS):
                 self._settle(ended[start : start + _MAX_ROWS])
-            if stopping.is_set() and self._queue.empty():
+            self._hand_back_returned()
+            # Uploads that end have `wake` called, and are looked at again.
+            if stopping.is_set() and self._uploads.idle and self._queue.empty():
                 return
 
     def hand_back(self, jobs: Sequence[ActiveJob]) -> int:
         """Returns jobs untouched, free of charge; for the drain. Returns how many changed hands."""
-        rows = [HandBack(job.id, job.claimed.epoch) for job in jobs if self._active.remove(job)]
+        began_ns = time.time_ns()
+        removed = [job for job in jobs if self._active.remove(job)]
         self._metrics.window_items.set(self._active.items)
-        return len(self._store.hand_back(self._boot, rows)) if rows else 0
+        if not removed:
+            return 0
+        changed = self._store.hand_back(self._boot, [HandBack(job.id, job.claimed.epoch) for job in removed])
+        if self._spans is not None:
+            self._spans.ended([(job, "handed_back", None) for job in removed], began_ns)
+        return len(changed)
 
     def _next(self) -> list[SettleMessage]:
         messages = [self._queue.get()]
@@ -125,9 +142,12 @@ class Settler:
             case JobFailed(job, error):
                 return [self._failed(job, error, {})] if self._active.get(job.id) is job else []
             case JobExpired(job):
-                if job.started or self._active.get(job.id) is not job:
-                    return []
-                return [Ended(job, Settlement(id=job.id, epoch=job.claimed.epoch, state=JobState.EXPIRED))]
+                return [] if job.started or self._active.get(job.id) is not job else [ends.expired(job)]
+            case ResultStored(job, row):
+                return [Ended(job, row)] if self._active.get(job.id) is job else []
+            case JobReturned():
+                self._returned.append(message)
+                return []
 
     def _take_pass(
         self, outcomes: Sequence[tuple[ActiveJob, int, Any]], provenance: Mapping[str, object]
@@ -151,48 +171,19 @@ class Settler:
             return [self._failed(job, job.faults[first], provenance)]
         if job.missing:
             return []
-        return [self._succeeded(job, provenance)]
+        return self._succeeded(job, provenance)
 
-    def _succeeded(self, job: ActiveJob, provenance: Mapping[str, object]) -> Ended:
-        rows: list[NDArray[Any] | None] = [job.outcomes.get(index) for index in range(job.claimed.item_count)]  # type: ignore[misc]
-        form, data = encode_tensors(
-            [None if row is None else np.asarray(row) for row in rows], list(job.faults.values())
-        )
-        row = Settlement(
-            id=job.id,
-            epoch=job.claimed.epoch,
-            state=JobState.SUCCEEDED,
-            format=form,
-            provenance=_provenance(provenance, job),
-        )
-        if len(data) <= self._row_bytes:
-            return Ended(job, row, data)
-        key = result_key(job.id, job.claimed.epoch)
-        try:
-            self._blobs.put(key, data)
-        except UnavailableError as error:
-            return self._failed(job, JobError(JobErrorCode.RESULT_UNWRITABLE, str(error)), provenance)
-        return Ended(job, replace(row, blob_key=key))
+    def _succeeded(self, job: ActiveJob, provenance: Mapping[str, object]) -> list[Ended]:
+        """Returns the job's end, or nothing yet where its result goes to the blob store first."""
+        ended = ends.succeeded(job, provenance)
+        if len(ended.data) <= self._row_bytes:
+            return [ended]
+        form, data = as_blob(ended.row.format or "", ended.data)
+        self._uploads.put(job, replace(ended.row, format=form), result_key(job.id, job.claimed.epoch), data)
+        return []
 
     def _failed(self, job: ActiveJob, error: JobError, provenance: Mapping[str, object]) -> Ended:
-        claimed = job.claimed
-        decision = after_error(
-            error.code,
-            attempts=claimed.attempts + 1,
-            max_attempts=claimed.max_attempts,
-            jitter=self._random.random(),
-        )
-        return Ended(
-            job,
-            Settlement(
-                id=job.id,
-                epoch=claimed.epoch,
-                state=JobState.QUEUED if decision.retry else JobState.FAILED,
-                error=error,
-                provenance=_provenance(provenance, job) if provenance else None,
-                retry_in_s=decision.delay_s,
-            ),
-        )
+        return ends.failed(job, error, provenance, jitter=self._random.random())
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -204,6 +195,7 @@ class Settler:
             rows.append(replace(one.row, offset=offset, length=len(one.data)) if one.data else one.row)
             parts.append(one.data)
             offset += len(one.data)
+        began_ns = time.time_ns()
         with Stopwatch(self._metrics.settle_seconds):
             outcome = self._write(rows, b"".join(parts))
         for one in unique.values():
@@ -212,21 +204,45 @@ class Settler:
                 self._discard(one.job.id)
         self._metrics.window_items.set(self._active.items)
         self._tell(outcome, unique)
+        if self._spans is not None:
+            self._spans.ended(_outcomes(outcome, unique), began_ns)
 
     def _write(self, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
         """Writes until the database takes it, or the drain gives up."""
+        return self._insist(lambda: self._store.settle(self._boot, rows, block)) or SettleOutcome()
+
+    def _hand_back_returned(self) -> None:
+        """Hands back what goes back free of charge; until it has, the jobs stay held."""
+        returned, self._returned = self._returned, []
+        # Told more than once perhaps, or ended meanwhile.
+        unique = {one.job.id: one for one in reversed(returned) if self._active.get(one.job.id) is one.job}
+        if not unique:
+            return
+        began_ns = time.time_ns()
+        jobs = [one.job for one in unique.values()]
+        rows = [HandBack(one.job.id, one.job.claimed.epoch, one.delay_s) for one in unique.values()]
+        if self._insist(lambda: self._store.hand_back(self._boot, rows)) is None:
+            return
+        for job in jobs:
+            self._active.remove(job)
+        self._metrics.window_items.set(self._active.items)
+        if self._spans is not None:
+            self._spans.ended([(job, "handed_back", None) for job in jobs], began_ns)
+
+    def _insist(self, call: Callable[[], T]) -> T | None:
+        """Returns what the database says, waiting for one that is away; None once the drain gives up."""
         wait_s = _RETRY_S[0]
         while True:
             try:
-                outcome = self._store.settle(self._boot, rows, block)
+                answer = call()
             except StoreUnavailableError as error:
                 self._outage.failed(error)
                 if self._gave_up.wait(wait_s):
-                    return SettleOutcome()
+                    return None
                 wait_s = min(2 * wait_s, _RETRY_S[1])
             else:
                 self._outage.worked()
-                return outcome
+                return answer
 
     def _tell(self, outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> None:
         finished = [job_id for job_id, state in outcome.applied if state.terminal]
@@ -234,10 +250,36 @@ class Settler:
             self._ring.ring(finished)
         if outcome.stale:
             self._metrics.stale_settles.inc(len(outcome.stale))
+            extra = {"action": Action.STALE_SETTLE, "boot": self._boot, "jobs": name_jobs(outcome.stale)}
+            logger.info("%d jobs had moved on", len(outcome.stale), extra=extra)
         for job_id, state in outcome.applied:
             claimed = ended[job_id].job.claimed
             self._metrics.jobs_ended.labels(claimed.model, claimed.lane, state).inc()
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log_each(outcome, ended)
+
+    def _log_each(self, outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> None:
+        """A line for each job; at debug level, since there may be thousands a second."""
+        for job_id, state in outcome.applied:
+            row, claimed = ended[job_id].row, ended[job_id].job.claimed
+            extra = {
+                "action": Action.SETTLED,
+                "job": format_job_id(job_id),
+                "state": state.value,
+                "epoch": claimed.epoch,
+                "model": claimed.model,
+                "tenant": claimed.tenant,
+                "boot": self._boot,
+            }
+            if row.error is not None:
+                extra["error"] = row.error.code
+            logger.debug("settled", extra=extra)
 
 
-def _provenance(provenance: Mapping[str, object], job: ActiveJob) -> str:
-    return msgspec.json.encode({**provenance, "attempt": job.claimed.attempts + 1}).decode()
+def _outcomes(outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> list[tuple[ActiveJob, str, str | None]]:
+    """Returns what became of each job; those of which nothing is known are the rescuer's to decide about."""
+    state_of = {job_id: state.value for job_id, state in outcome.applied} | dict.fromkeys(outcome.stale, "stale")
+    return [
+        (one.job, state_of.get(job_id, "unknown"), None if one.row.error is None else one.row.error.code)
+        for job_id, one in ended.items()
+    ]

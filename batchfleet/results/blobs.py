@@ -37,6 +37,10 @@ class BlobsUnavailableError(UnavailableError):
     code: ClassVar[str] = "blobs_unavailable"
 
 
+class BlobRefusedError(BlobsUnavailableError):
+    """The blob store works, but does not take this blob (it is too large for it), and would not later."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlobEntry:
     """A blob as a listing shows it.
@@ -57,7 +61,11 @@ class BlobStore(Protocol):
     """
 
     def put(self, key: str, data: BlobData) -> None:
-        """Stores a blob whole or not at all, durably; one of the same key is replaced."""
+        """Stores a blob whole or not at all, durably; one of the same key is replaced.
+
+        Raises:
+            BlobRefusedError: If the store would never take it.
+        """
         ...
 
     def get(self, key: str) -> bytes:
@@ -77,10 +85,12 @@ class BlobStore(Protocol):
         ...
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[BlobEntry]:
-        """Yields the blobs whose keys are `prefix`, or lie under it as under a folder, in order; all if it is empty.
+        """Yields the blobs whose keys are `prefix`, or lie under it as under a folder; all if it is empty.
+
+        In the order of the keys' bytes (`a-b` before `a/b`). What is put or deleted meanwhile may or may not be seen.
 
         Args:
-            prefix: A key, or the beginning of keys up to a `/`.
+            prefix: A key, or the beginning of keys up to, and without, a `/`.
             after: Only keys that come later in order than this one.
         """
         ...

@@ -5,29 +5,30 @@ into one little-endian block; rows that differ each keep their own dtype and sha
 texts) is kept as JSON. Rows without a value are those that an item error names.
 """
 
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from batchfleet.errors import InvalidRequestError
 from batchfleet.jobs.job import JobError
-
-Tensor: TypeAlias = npt.NDArray[Any]
-
-DTYPES: Final = frozenset({"<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "|b1"})
-"""Element types that a result may have, as NumPy writes them."""
+from batchfleet.results.layout import (
+    DTYPES,
+    Fault,
+    Format,
+    Row,
+    Tensor,
+    npy_head,
+    read_format,
+    spread,
+    stack,
+    tensors,
+)
 
 _ORJSON: Final = orjson.OPT_SERIALIZE_NUMPY
-
-
-class CorruptResultError(ValueError):
-    """The stored bytes are not what their format says."""
 
 
 class NotRepresentableError(InvalidRequestError):
@@ -36,40 +37,6 @@ class NotRepresentableError(InvalidRequestError):
     code: ClassVar[str] = "not_representable"
 
 
-class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """Dtype and shape of one row."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class _Fault(msgspec.Struct, frozen=True):
-    """An item without a value, as stored and as shown."""
-
-    index: int
-    code: str
-    message: str
-
-
-class _Format(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The description stored beside the bytes.
-
-    Attributes:
-        n: Rows in all, those without a value included.
-        row: Dtype and shape of every row, where they are alike.
-        rows: Dtype and shape of each present row, where they differ.
-        json: Whether the bytes are a JSON array of the present rows.
-        faults: The rows without a value, in order.
-    """
-
-    n: int
-    row: _Row | None = None
-    rows: tuple[_Row, ...] = ()
-    json: bool = False
-    faults: tuple[_Fault, ...] = ()
-
-
-_formats = msgspec.json.Decoder(_Format)
 _bodies = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -93,9 +60,9 @@ def encode_tensors(rows: Sequence[Tensor | None], faults: Sequence[JobError] = (
     """
     errors = _check_faults(rows, faults)
     arrays = [_little_endian(row) for row in rows if row is not None]
-    kinds = [_Row(array.dtype.str, array.shape) for array in arrays]
+    kinds = [Row(array.dtype.str, array.shape) for array in arrays]
     alike = not kinds or kinds.count(kinds[0]) == len(kinds)
-    described = _Format(
+    described = Format(
         n=len(rows),
         row=kinds[0] if alike and kinds else None,
         rows=() if alike else tuple(kinds),
@@ -117,10 +84,27 @@ def encode_values(rows: Sequence[object], faults: Sequence[JobError] = ()) -> tu
         TypeError: If a value has no JSON form.
     """
     errors = _check_faults(rows, faults)
-    described = _Format(n=len(rows), json=True, faults=errors)
+    described = Format(n=len(rows), json=True, faults=errors)
     return msgspec.json.encode(described).decode(), orjson.dumps(
         [row for row in rows if row is not None], option=_ORJSON
     )
+
+
+def as_blob(result_format: str, data: bytes) -> tuple[str, bytes]:
+    """Returns format and bytes as they go into the blob store: one array becomes an `.npy` file there.
+
+    Whoever asks for that form can then be sent to the blob itself.
+    """
+    described = read_format(result_format)
+    if described.whole is None or described.head:
+        return result_format, data
+    head = npy_head(described.whole)
+    return msgspec.json.encode(msgspec.structs.replace(described, head=len(head))).decode(), head + data
+
+
+def is_npy(result_format: str) -> bool:
+    """Returns whether the stored bytes are an `.npy` file as they are."""
+    return read_format(result_format).head > 0
 
 
 def decode(result_format: str, data: bytes) -> DecodedResult:
@@ -129,10 +113,10 @@ def decode(result_format: str, data: bytes) -> DecodedResult:
     Raises:
         CorruptResultError: If format and bytes do not fit.
     """
-    described = _read_format(result_format)
-    present: Sequence[Any] = orjson.loads(data) if described.json else _tensors(described, data)
+    described = read_format(result_format)
+    present: Sequence[Any] = orjson.loads(data) if described.json else tensors(described, data)
     errors = tuple(JobError(fault.code, fault.message, fault.index) for fault in described.faults)
-    return DecodedResult(tuple(_spread(described, present)), errors)
+    return DecodedResult(tuple(spread(described, present)), errors)
 
 
 def to_json(result_format: str, data: bytes) -> bytes:
@@ -143,12 +127,12 @@ def to_json(result_format: str, data: bytes) -> bytes:
     Raises:
         CorruptResultError: If format and bytes do not fit.
     """
-    described = _read_format(result_format)
+    described = read_format(result_format)
     if described.json:
         return _json_of_json(described, data)
-    if described.row is not None and not described.faults:
-        return orjson.dumps({"values": _stack(described, described.row, data)}, option=_ORJSON)
-    values = [_plain(row) for row in _spread(described, _tensors(described, data))]
+    if described.whole is not None:
+        return orjson.dumps({"values": stack(described, described.whole, data)}, option=_ORJSON)
+    values = [plain(row) for row in spread(described, tensors(described, data))]
     answer: dict[str, object] = {"values": values}
     if described.faults:
         answer["errors"] = msgspec.to_builtins(described.faults)
@@ -162,14 +146,10 @@ def to_npy(result_format: str, data: bytes) -> bytes:
         NotRepresentableError: If an item has no value, shapes or dtypes differ, or the values are no tensors.
         CorruptResultError: If format and bytes do not fit.
     """
-    described = _read_format(result_format)
-    if described.faults:
-        raise NotRepresentableError("some items have no value: ask for JSON or msgpack")
-    if described.row is None:
-        raise NotRepresentableError("the items are not arrays of one shape and type: ask for JSON or msgpack")
-    buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, _stack(described, described.row, data), allow_pickle=False)
-    return buffer.getvalue()
+    described = read_format(result_format)
+    whole = whole_of(described)
+    stack(described, whole, data)
+    return data if described.head else npy_head(whole) + data
 
 
 def to_msgpack(result_format: str, data: bytes) -> bytes:
@@ -181,26 +161,44 @@ def to_msgpack(result_format: str, data: bytes) -> bytes:
     Raises:
         CorruptResultError: If format and bytes do not fit.
     """
-    described = _read_format(result_format)
+    described = read_format(result_format)
     values: object
     if described.json:
-        values = list(_spread(described, orjson.loads(data)))
-    elif described.row is not None and not described.faults:
-        values = _packed(_stack(described, described.row, data))
+        values = list(spread(described, orjson.loads(data)))
+    elif described.whole is not None:
+        values = _packed(stack(described, described.whole, data))
     else:
-        values = [None if row is None else _packed(row) for row in _spread(described, _tensors(described, data))]
+        values = [None if row is None else _packed(row) for row in spread(described, tensors(described, data))]
     answer: dict[str, object] = {"values": values}
     if described.faults:
         answer["errors"] = described.faults
     return msgspec.msgpack.encode(answer)
 
 
-def _check_faults(rows: Sequence[object], faults: Sequence[JobError]) -> tuple[_Fault, ...]:
+def packed(row: Row, data: bytes) -> dict[str, object]:
+    """Returns an array as msgpack has it."""
+    return {"dtype": np.dtype(row.dtype).name, "shape": row.shape, "data": data}
+
+
+def whole_of(described: Format) -> Row:
+    """Returns dtype and shape of all rows as one array.
+
+    Raises:
+        NotRepresentableError: If they are none.
+    """
+    if described.faults:
+        raise NotRepresentableError("some items have no value: ask for JSON or msgpack")
+    if described.whole is None:
+        raise NotRepresentableError("the items are not arrays of one shape and type: ask for JSON or msgpack")
+    return described.whole
+
+
+def _check_faults(rows: Sequence[object], faults: Sequence[JobError]) -> tuple[Fault, ...]:
     named = {fault.item for fault in faults}
     if len(named) != len(faults) or named != {index for index, row in enumerate(rows) if row is None}:
         raise ValueError("each missing row needs exactly one fault that names it, and no other row has one")
     ordered = sorted((fault.item or 0, fault.code, fault.message) for fault in faults)
-    return tuple(_Fault(*fault) for fault in ordered)
+    return tuple(Fault(*fault) for fault in ordered)
 
 
 def _little_endian(row: Tensor) -> Tensor:
@@ -211,71 +209,18 @@ def _little_endian(row: Tensor) -> Tensor:
     return little
 
 
-def _read_format(text: str) -> _Format:
-    try:
-        return _formats.decode(text)
-    except msgspec.MsgspecError as error:
-        raise CorruptResultError(f"unreadable format: {error}") from error
-
-
-def _stack(described: _Format, row: _Row, data: bytes) -> Tensor:
-    """Returns the present rows as one array."""
-    return _view(data, 0, len(data), row.dtype, (described.n - len(described.faults), *row.shape))
-
-
-def _tensors(described: _Format, data: bytes) -> list[Tensor]:
-    """Returns the present rows one by one."""
-    present = described.n - len(described.faults)
-    rows = described.rows if described.row is None else (described.row,) * present
-    if len(rows) != present:
-        raise CorruptResultError(f"{present} rows, but {len(rows)} shapes")
-    tensors, start = [], 0
-    for row in rows:
-        end = start + _size(row.dtype, row.shape)
-        tensors.append(_view(data, start, end, row.dtype, row.shape))
-        start = end
-    if start != len(data):
-        raise CorruptResultError(f"{len(data)} bytes, but the rows take {start}")
-    return tensors
-
-
-def _size(dtype: str, shape: tuple[int, ...]) -> int:
-    if dtype not in DTYPES or min(shape, default=0) < 0:
-        raise CorruptResultError(f"no such rows: {dtype} {shape}")
-    count = 1
-    for length in shape:
-        count *= length
-    return count * int(dtype[2:])
-
-
-def _view(data: bytes, start: int, end: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
-    if end - start != _size(dtype, shape) or end > len(data):
-        raise CorruptResultError(f"{len(data)} bytes do not hold {dtype} {shape}")
-    return np.ndarray(shape, dtype, data, start)
-
-
-def _spread(described: _Format, present: Sequence[Any]) -> Iterator[Any]:
-    """Yields the present values in the order of the inputs, None where an item has none."""
-    if len(present) != described.n - len(described.faults):
-        raise CorruptResultError(f"{len(present)} values for {described.n} items")
-    missing = {fault.index for fault in described.faults}
-    values = iter(present)
-    for index in range(described.n):
-        yield None if index in missing else next(values)
-
-
-def _plain(row: Tensor | None) -> object:
+def plain(row: Tensor | None) -> object:
     """Returns what orjson can write: it knows NumPy's scalars and arrays, but not arrays without dimensions."""
     return row[()] if row is not None and row.ndim == 0 else row
 
 
-def _json_of_json(described: _Format, data: bytes) -> bytes:
+def _json_of_json(described: Format, data: bytes) -> bytes:
     """The stored text is passed through without being parsed into values."""
     if not described.faults:
         return b'{"values":' + data + b"}"
-    rows = [row if row is not None else msgspec.Raw(b"null") for row in _spread(described, _bodies.decode(data))]
+    rows = [row if row is not None else msgspec.Raw(b"null") for row in spread(described, _bodies.decode(data))]
     return msgspec.json.encode({"values": rows, "errors": described.faults})
 
 
 def _packed(array: Tensor) -> dict[str, object]:
-    return {"dtype": array.dtype.name, "shape": array.shape, "data": array.tobytes()}
+    return packed(Row(array.dtype.str, array.shape), array.tobytes())

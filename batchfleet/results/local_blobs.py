@@ -1,13 +1,21 @@
 """The blob store in a folder of this machine (or of a shared file system)."""
 
+import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from batchfleet.results.blobs import BlobData, BlobNotFoundError, BlobsUnavailableError, check_key
+from batchfleet.results.blobs import (
+    BlobData,
+    BlobEntry,
+    BlobNotFoundError,
+    BlobRefusedError,
+    BlobsUnavailableError,
+    check_key,
+)
 
 _TEMPORARY: Final = ".tmp-"
 """Prefix of files being written; no key begins so, and `list` skips them."""
@@ -41,7 +49,8 @@ class LocalBlobs:
                 if not left:
                     raise BlobsUnavailableError(f"cannot write {key}: {error}") from error
             except OSError as error:
-                raise BlobsUnavailableError(f"cannot write {key}: {error}") from error
+                wrong = BlobRefusedError if error.errno == errno.EFBIG else BlobsUnavailableError
+                raise wrong(f"cannot write {key}: {error}") from error
         return None
 
     def get(self, key: str) -> bytes:
@@ -72,13 +81,19 @@ class LocalBlobs:
             for folder in path.relative_to(self._root).parents[:-1]:
                 (self._root / folder).rmdir()
 
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """Yields the keys that are `prefix`, or lie under it, in order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[BlobEntry]:
+        """Yields blobs in order; folders that lie wholly before `after` are not opened."""
         top = self._path(prefix) if prefix else self._root
         if prefix and top.is_file():
-            yield prefix
+            if prefix > after and (entry := _entry(prefix, top.stat)) is not None:
+                yield entry
         else:
-            yield from self._walk(top)
+            yield from self._walk(top, after)
+
+    def link(self, key: str, *, content_type: str, file_name: str) -> str | None:  # noqa: ARG002 - the port's
+        """Returns None: nobody else can reach a folder."""
+        check_key(key)
+        return None
 
     def close(self) -> None:
         """Holds nothing open."""
@@ -98,20 +113,39 @@ class LocalBlobs:
             each.mkdir(exist_ok=True)
             _sync_folder(each.parent)
 
-    def _walk(self, folder: Path) -> Iterator[str]:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            raise BlobsUnavailableError(f"cannot list {folder}: {error}") from error
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(Path(entry.path))
-            else:
-                yield Path(entry.path).relative_to(self._root).as_posix()
+    def _walk(self, folder: Path, after: str) -> Iterator[BlobEntry]:
+        base = "" if folder == self._root else f"{folder.relative_to(self._root).as_posix()}/"
+        for name, found in _names(folder):
+            key = base + name
+            if key.endswith("/"):
+                if key > after or after.startswith(key):
+                    yield from self._walk(Path(found.path), after)
+            elif key > after and (entry := _entry(key, found.stat)) is not None:
+                yield entry
+
+
+def _names(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
+    """Returns what lies in a folder, in the order of keys: a folder counts with its slash."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if not entry.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise BlobsUnavailableError(f"cannot list {folder}: {error}") from error
+    named = [(f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name, entry) for entry in found]
+    return sorted(named, key=lambda pair: pair[0])
+
+
+def _entry(key: str, stat: Callable[[], os.stat_result]) -> BlobEntry | None:
+    """Returns the entry of a file, None if it is gone by now."""
+    try:
+        found = stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BlobsUnavailableError(f"cannot list {key}: {error}") from error
+    return BlobEntry(key, found.st_size, found.st_mtime)
 
 
 def _write(path: Path, data: BlobData) -> None:

@@ -1,10 +1,11 @@
 """The contract of `BlobStore`, held by every adapter."""
 
-import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from batchfleet.results.blobs import (
@@ -15,7 +16,10 @@ from batchfleet.results.blobs import (
     check_key,
     result_key,
 )
+from batchfleet.results.connect import connect_blobs
 from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.settings import Settings
+from tests.support.s3servers import Bucket
 
 BAD_KEYS = [
     "",
@@ -41,12 +45,21 @@ BAD_KEYS = [
 ]
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(params=["local", "moto", "nanio"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]:
-    assert request.param == "local"
-    store = LocalBlobs(tmp_path / "blobs")
+    if request.param == "local":
+        settings = Settings(blob_url=(tmp_path / "blobs").as_uri())
+    else:
+        bucket: Bucket = request.getfixturevalue(f"{request.param}_bucket")
+        bucket.put("results-of-others/job/1", b"not ours")
+        settings = Settings(**bucket.settings)  # type: ignore[arg-type]
+    store = connect_blobs(settings)
     yield store
     store.close()
+
+
+def keys(blobs: BlobStore, prefix: str = "", after: str = "") -> list[str]:
+    return [entry.key for entry in blobs.list(prefix, after=after)]
 
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 5000])
@@ -84,7 +97,7 @@ def test_deleting_is_idempotent(blobs: BlobStore) -> None:
     blobs.put("job/2", b"y")
     for _ in range(2):
         blobs.delete("job/1")
-    for key in ("nothing", "nothing/at/all", "job", "job/2/deeper"):
+    for key in ("nothing", "nothing/at/all"):
         blobs.delete(key)
 
     assert not blobs.exists("job/1")
@@ -92,14 +105,38 @@ def test_deleting_is_idempotent(blobs: BlobStore) -> None:
 
 
 def test_listing_is_by_folder_and_in_order(blobs: BlobStore) -> None:
-    for key in ("b/2", "b/1", "a", "bb/1", "b/0/x"):
+    for key in ("b/2", "b/1", "a", "bb/1", "b/0/x", "b-b", "b.b/1"):
         blobs.put(key, b"")
 
-    assert list(blobs.list()) == ["a", "b/0/x", "b/1", "b/2", "bb/1"]
-    assert list(blobs.list("b")) == ["b/0/x", "b/1", "b/2"]
-    assert list(blobs.list("b/1")) == ["b/1"]
-    assert list(blobs.list("nothing")) == []
-    assert list(blobs.list("a/deeper")) == []
+    assert keys(blobs) == ["a", "b-b", "b.b/1", "b/0/x", "b/1", "b/2", "bb/1"]
+    assert keys(blobs, "b") == ["b/0/x", "b/1", "b/2"]
+    assert keys(blobs, "b/1") == ["b/1"]
+    assert keys(blobs, "nothing") == []
+    assert keys(blobs, "a/deeper") == []
+
+
+@pytest.mark.parametrize("prefix", ["", "b"])
+def test_a_listing_goes_on_after_any_key(blobs: BlobStore, prefix: str) -> None:
+    """Also after one that is gone, or never was: a sweep deletes what it lists."""
+    for key in ("b/2", "b/1", "a", "bb/1", "b/0/x", "b-b"):
+        blobs.put(key, b"")
+    everything = keys(blobs, prefix)
+
+    for after in ("a", "b", "b-b", "b/0", "b/0/x", "b/0/y", "b/1", "b/15", "b/2", "bb", "bb/1", "z"):
+        assert keys(blobs, prefix, after) == [key for key in everything if key > after]
+    assert keys(blobs, "b/1", "b/0") == ["b/1"]
+    assert keys(blobs, "b/1", "b/1") == []
+
+
+def test_a_listing_tells_sizes_and_times(blobs: BlobStore) -> None:
+    blobs.put("job/1", b"12345")
+    blobs.put("job/2", b"")
+    first, second = blobs.list("job")
+
+    assert [(first.key, first.size), (second.key, second.size)] == [("job/1", 5), ("job/2", 0)]
+    # By the store's clock, which has whole seconds in S3.
+    assert abs(first.modified_at - time.time()) < 60
+    assert list(blobs.list("job/1")) == [first]
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
@@ -110,7 +147,9 @@ def test_no_key_leaves_the_store(blobs: BlobStore, key: str) -> None:
     if key:
         with pytest.raises(InvalidBlobKeyError):
             list(blobs.list(key))
-    assert list(blobs.list()) == []
+        with pytest.raises(InvalidBlobKeyError):
+            blobs.link(key, content_type="a/b", file_name="x")
+    assert keys(blobs) == []
 
 
 def test_good_keys_pass() -> None:
@@ -158,15 +197,23 @@ def test_puts_and_deletes_of_neighbours_do_not_meet(blobs: BlobStore) -> None:
         thread.join()
 
     assert errors == []
-    assert list(blobs.list()) == []
+    assert keys(blobs) == []
 
 
-def test_a_folder_that_was_removed_is_made_again(blobs: BlobStore, tmp_path: Path) -> None:
-    """Every large result would otherwise fail until a restart."""
+def test_a_link_can_be_read_by_anybody_for_whom_it_was_made(blobs: BlobStore) -> None:
+    """A folder has no such thing; S3's carries the type and the name that the answer shall have."""
+    blobs.put("job/1", b"result")
+
+    url = blobs.link("job/1", content_type="application/x-npy", file_name='a "b".npy')
+
+    if url is not None:
+        answer = httpx.get(url)
+        assert (answer.status_code, answer.content) == (200, b"result")
+        assert httpx.get(url.replace("job/1", "job/2")).status_code in {403, 404}
+    assert (url is None) == isinstance(blobs, LocalBlobs)
+
+
+def test_closing_twice_is_harmless(blobs: BlobStore) -> None:
     blobs.put("job/1", b"x")
-    for folder in tmp_path.iterdir():
-        shutil.rmtree(folder)
-
-    blobs.put("job/2", b"y")
-
-    assert blobs.get("job/2") == b"y"
+    blobs.close()
+    blobs.close()

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from batchfleet.errors import InvalidRequestError
 from batchfleet.jobs.job import JobError
 from batchfleet.results import codec
+from batchfleet.results.layout import CorruptResultError
 
 DTYPES = ("<f2", "<f4", "<f8", "<i4", "<i8", "|i1", "|u1", "|b1")
 shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
@@ -189,16 +190,16 @@ def test_what_is_not_one_array_is_refused_as_one(encoded: tuple[str, bytes]) -> 
     ],
 )
 def test_bytes_that_do_not_fit_are_found(read: Any, result_format: str, data: bytes) -> None:
-    with pytest.raises(codec.CorruptResultError):
+    with pytest.raises(CorruptResultError):
         read(result_format, data)
 
 
 def test_ragged_bytes_that_do_not_fit_are_found() -> None:
     result_format, data = codec.encode_tensors([np.zeros(2), np.zeros(3)])
     for wrong in (data[:-1], data + b"x"):
-        with pytest.raises(codec.CorruptResultError):
+        with pytest.raises(CorruptResultError):
             codec.to_json(result_format, wrong)
-    with pytest.raises(codec.CorruptResultError):
+    with pytest.raises(CorruptResultError):
         codec.decode('{"n":3,"rows":[["<f8",[2]],["<f8",[3]]]}', data)
 
 

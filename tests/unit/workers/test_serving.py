@@ -42,6 +42,20 @@ def test_an_empty_repository_may_be_filled_later(tmp_path: Path) -> None:
     assert served.get(ModelRef("tiny", "1")).ref.name == "tiny"
 
 
+def test_a_worker_serves_once_a_model_was_published_and_loaded(tmp_path: Path) -> None:
+    served = serving(tmp_path)
+    served.load_all()
+    assert not served.serves()
+    build_tiny_encoder(tmp_path)
+    (tmp_path / "tiny" / "1" / "model.fp32.onnx").write_bytes(b"half a copy")
+    assert not served.serves()
+
+    build_tiny_encoder(tmp_path, version="2")
+
+    assert served.serves()
+    assert served.loaded(ModelRef("tiny", "2")).ref.version == "2"
+
+
 def test_what_a_restart_does_not_mend_is_told_apart(tmp_path: Path) -> None:
     build_tiny_encoder(tmp_path)
 
