@@ -14,6 +14,7 @@ from batchfleet.clock import Monotonic
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.store import JobStore
 from batchfleet.logs import Action, OutageLog
+from batchfleet.pulse import Pulse
 from scheduler.expire import Expirer
 from scheduler.relay import Relay
 from scheduler.rescue import Contact, Rescuer
@@ -30,6 +31,7 @@ class Sweep:
 
     Args:
         interval_s: Seconds between two reads.
+        pulse: Shows that the loop goes round, also while the database is away.
         lease_ttl_s: Silence after which a worker is dead.
     """
 
@@ -43,6 +45,7 @@ class Sweep:
         *,
         interval_s: float,
         lease_ttl_s: float,
+        pulse: Pulse | None = None,
         clock: Monotonic = time.monotonic,
     ) -> None:
         self._store = store
@@ -52,6 +55,7 @@ class Sweep:
         self._contact = contact
         self._interval_s = interval_s
         self._lease_ttl_s = lease_ttl_s
+        self._pulse = pulse
         self._clock = clock
         self._outage = OutageLog(logger, "the database", Action.STORE_UNAVAILABLE, clock)
         self._random = random.Random()  # noqa: S311 - jitter
@@ -60,6 +64,8 @@ class Sweep:
         """Sweeps until stopped: the body of the thread."""
         while not stopping.is_set():
             wait_s = self._interval_s if self.once() else _AWAY_S
+            if self._pulse is not None:
+                self._pulse.beat()
             # Jittered, so that replicas do not all ask at the same moment.
             stopping.wait(wait_s * (0.75 + self._random.random() / 2))
 

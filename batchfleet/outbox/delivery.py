@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from batchfleet.errors import InvalidRequestError, NotFoundError
 from batchfleet.jobs.job import JobId
+from batchfleet.outbox.signature import webhook_id
 
 DeliveryId: TypeAlias = str
 """32 hexadecimal digits of a UUIDv7; outside the system written `msg_<id>`: a webhook's `webhook-id`, the same over
 all its attempts and replays."""
+
+
+_HEX: Final = frozenset("0123456789abcdef")
 
 
 class DeliveryKind(StrEnum):
@@ -18,6 +23,14 @@ class DeliveryKind(StrEnum):
     """The job, posted to its `callback_url`."""
     OUTPUT = "output"
     """The result, written to its `output_uri`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A tenant's deliveries of one kind: they wait for each other, and for no others."""
+
+    kind: DeliveryKind
+    tenant: str
 
 
 class DeliveryState(StrEnum):
@@ -36,7 +49,7 @@ class Delivery:
     Attributes:
         target: URL or URI that it goes to.
         event: `job.succeeded`, `job.failed`, `job.cancelled` or `job.expired`.
-        attempts: How often it was tried so far.
+        attempts: How often it was tried since it was made, or replayed.
         epoch: Fencing number: an attempt that was overtaken by another (or a replay) changes nothing.
         due_at: When it is tried next, while pending.
     """
@@ -57,20 +70,53 @@ class Delivery:
     last_error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DueDelivery:
+    """A delivery that is to be begun now.
+
+    Attributes:
+        epoch: Its epoch: where it has not changed when the delivery comes up again, nobody has begun it.
+    """
+
+    id: DeliveryId
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One try, as the delivery log keeps it.
+class Outcome:
+    """How an attempt ended.
 
     Attributes:
         status: The HTTP status that came back; None where none did, and for outputs.
         error: Why it failed; None where it did not.
     """
 
-    number: int
-    began_at: float
     duration_s: float
     status: int | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try, as the delivery log keeps it: from its beginning on, so that one that died with its scheduler is seen.
+
+    Attributes:
+        number: From 1; those of before a replay are counted.
+        outcome: None while it runs, and for ever where its scheduler died in it.
+    """
+
+    number: int
+    began_at: float
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDepth:
+    """How many deliveries of a kind are pending, and the age in seconds of the oldest one."""
+
+    kind: DeliveryKind
+    pending: int
+    oldest_age_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +129,22 @@ class DeliveryFilter:
     kind: DeliveryKind | None = None
     after: DeliveryId | None = None
     limit: int = 100
+
+
+class DeliveryNotFoundError(NotFoundError):
+    """There is no such delivery (of this tenant)."""
+
+
+def parse_delivery_id(text: str, *, field: str = "id") -> DeliveryId:
+    """Reads an id as clients write it.
+
+    Raises:
+        InvalidRequestError: If it is not `msg_` and 32 lower-case hexadecimal digits.
+    """
+    digits = text.removeprefix("msg_")
+    if webhook_id(digits) != text or len(digits) != 32 or not _HEX.issuperset(digits):
+        raise InvalidRequestError("a delivery's id is 'msg_' and 32 hexadecimal digits", field=field)
+    return digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

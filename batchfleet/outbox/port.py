@@ -4,21 +4,36 @@ Implementation: `batchfleet.outbox.sql`, on SQLite and Postgres. The debts thems
 Every method raises `StoreUnavailableError` when the database cannot be reached.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from batchfleet.outbox.delivery import Attempt, Delivery, DeliveryFilter, DeliveryId, SigningSecret
+from batchfleet.outbox.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryFilter,
+    DeliveryId,
+    DueDelivery,
+    Lane,
+    OutboxDepth,
+    Outcome,
+    SigningSecret,
+)
 
 
 class OutboxStore(Protocol):
     """Deliveries, their log, and what webhooks are signed with."""
 
-    def any_due(self) -> bool:
-        """Returns whether `take_due` would return anything: one cheap probe."""
+    def next_due_s(self) -> float | None:
+        """Returns the seconds until `take_due` would return anything, None if nothing is pending: one cheap probe."""
         ...
 
-    def take_due(self, limit: int, *, resend_s: float) -> list[DeliveryId]:
-        """Returns pending deliveries that are due, oldest first, and moves their `due_at` on by `resend_s`.
+    def take_due(
+        self, limit: int, *, resend_s: float, without: Collection[Lane] = (), per_lane: int | None = None
+    ) -> list[DueDelivery]:
+        """Returns pending deliveries that are due, and moves their `due_at` on by `resend_s`.
+
+        Of the oldest of those that are due, each lane's first come first, then each lane's second, `per_lane` at
+        most. Lanes in `without` are passed by.
 
         Whoever takes them rings for each; a ring that is lost is thus repeated.
         """
@@ -27,12 +42,13 @@ class OutboxStore(Protocol):
     def begin(self, delivery: DeliveryId, *, lease_s: float) -> Delivery | None:
         """Takes a pending delivery for one attempt: epoch + 1, attempts + 1, not due again for `lease_s`.
 
-        Returns None where it is not pending any more, or another attempt runs (its lease is not over).
+        Returns None where it is not pending any more, another attempt runs (its lease is not over), or it waits for
+        its next attempt: a ring that comes twice, or late, changes nothing.
         """
         ...
 
-    def finish(self, delivery: DeliveryId, epoch: int, attempt: Attempt, *, retry_in_s: float | None) -> bool:
-        """Logs an attempt and ends it: delivered where it has no error, pending again after `retry_in_s`, else failed.
+    def finish(self, delivery: DeliveryId, epoch: int, outcome: Outcome, *, retry_in_s: float | None) -> bool:
+        """Ends an attempt: delivered where it has no error, pending again after `retry_in_s`, else failed.
 
         Returns False, and changes nothing but the log, where the epoch is an old one.
         """
@@ -55,15 +71,29 @@ class OutboxStore(Protocol):
         ...
 
     def purge(self, older_than_s: float, limit: int) -> int:
-        """Removes finished deliveries and their log; returns how many."""
+        """Removes deliveries that were finished longer ago, with their log, and expired secrets.
+
+        Returns how many deliveries that were.
+        """
+        ...
+
+    def depths(self) -> list[OutboxDepth]:
+        """Counts what is pending, by kind; a kind of which nothing is pending is not there."""
         ...
 
     def signing_secrets(self, tenant: str) -> list[SigningSecret]:
-        """Returns those in use, newest first; makes the first one."""
+        """Returns those in use, newest first; makes the first one.
+
+        Raises:
+            SealedError: If one was sealed with a key that is not at hand.
+        """
         ...
 
     def rotate_secret(self, tenant: str, *, keep_old_s: float) -> SigningSecret:
-        """Makes a new secret; the old ones go on signing for `keep_old_s`."""
+        """Makes a new secret; the old ones go on signing for `keep_old_s`, or for as long as they had left.
+
+        No more than ten sign at once: of more, the oldest are forgotten.
+        """
         ...
 
     def take_duty(self, name: str, *, period_s: float) -> bool:

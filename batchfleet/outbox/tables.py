@@ -8,8 +8,10 @@ outbox_attempts = sa.Table(
     "outbox_attempts",
     metadata,
     sa.Column("delivery_id", HexId, primary_key=True),
+    # The delivery's epoch in it: unique, rising, with gaps.
     sa.Column("number", sa.Integer, primary_key=True),
     required("began_at", sa.Double),
+    # Negative while it runs, and for ever where its scheduler died in it.
     required("duration_s", sa.Double),
     sa.Column("status", sa.Integer),
     sa.Column("error", sa.Text),
