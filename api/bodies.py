@@ -1,11 +1,14 @@
 """Bytes of a request body → structures of `schemas`, or an error that names the field."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
 
-from api.problems import CrossOriginError, MalformedBodyError, UnsupportedMediaTypeError
+from api.auth import Caller
+from api.problems import BodyTimeoutError, CrossOriginError, MalformedBodyError, UnsupportedMediaTypeError
 from api.schemas import BulkJobBody, JobBody, LookupBody
 from api.wording import Wording, holds_several, malformed
 from batchfleet.errors import InvalidRequestError, TooLargeError
@@ -16,6 +19,12 @@ NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "applica
 JSON_TYPES = frozenset({"", "application/json", "text/json", "text/plain", "application/x-www-form-urlencoded"})
 """Besides the JSON types (all `+json` ones, too), what clients state of themselves when their user stated nothing:
 `curl -d` the last one, a browser's `fetch` of a string `text/plain`. `check_origin` guards what these open."""
+
+SILENCE_S = 60.0
+"""A client that sends nothing of its body for so long is answered 408, and its connection closed."""
+
+BODY_S = 900.0
+"""So is one whose body takes longer than this in all: a byte now and then must not hold a connection for ever."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -37,24 +46,36 @@ async def read_body(request: Request[Any, Any, Any], limit: int) -> bytes:
 
     Raises:
         TooLargeError: If it is longer than `limit` bytes, stated or sent.
+        BodyTimeoutError: If it stops arriving, or takes too long in all.
+        ClientGoneError: If the client hangs up before its end.
     """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
         raise TooLargeError(f"the body may have {limit} bytes")
     chunks: list[bytes] = []
+    try:
+        async with asyncio.timeout(SILENCE_S) as patience:
+            last = asyncio.get_running_loop().time() + BODY_S
+            async for chunk in _chunks(request, limit):
+                chunks.append(chunk)
+                patience.reschedule(min(asyncio.get_running_loop().time() + SILENCE_S, last))
+    except TimeoutError:
+        raise BodyTimeoutError("the rest of the body did not come") from None
+    return (chunks[0] if len(chunks) == 1 else b"".join(chunks)).removeprefix(_BOM)
+
+
+async def _chunks(request: Request[Any, Any, Any], limit: int) -> AsyncIterator[bytes]:
     size = 0
-    while True:
+    more = True
+    while more:
         message: Any = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError("the client hung up")
-        chunk = message["body"]
-        size += len(chunk)
+        size += len(message["body"])
         if size > limit:
             raise TooLargeError(f"the body may have {limit} bytes")
-        chunks.append(chunk)
-        if not message["more_body"]:
-            break
-    return (chunks[0] if len(chunks) == 1 else b"".join(chunks)).removeprefix(_BOM)
+        yield message["body"]
+        more = message["more_body"]
 
 
 def content_type(request: Request[Any, Any, Any]) -> str:
@@ -62,28 +83,28 @@ def content_type(request: Request[Any, Any, Any]) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def check_origin(request: Request[Any, Any, Any]) -> None:
-    """Refuses what a page of another site makes a browser send.
+def check_origin(request: Request[Any, Any, Any], caller: Caller) -> None:
+    """Refuses what a page of another site makes a browser send to an API that asks for no key.
 
-    There are no keys yet, so that any page which somebody on this machine looks at could submit jobs. Programs
-    state no origin.
+    Any page which somebody on this machine looks at could submit jobs otherwise. Programs state no origin; and a
+    page that knows a key may use it: a browser adds none on its own.
 
     Raises:
         CrossOriginError: If the request states an origin that is not ours.
     """
-    origin = request.headers.get("origin")
+    origin = request.headers.get("origin") if caller.key_id is None else None
     if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
         raise CrossOriginError("pages of other sites may not change anything here", field="Origin")
 
 
-def check_json_type(request: Request[Any, Any, Any], *, also: frozenset[str] = frozenset()) -> None:
+def check_json_type(request: Request[Any, Any, Any], caller: Caller, *, also: frozenset[str] = frozenset()) -> None:
     """Lets JSON pass, and what clients send that state no type; none of it from a page of another site.
 
     Raises:
         CrossOriginError: If the request states an origin that is not ours.
         UnsupportedMediaTypeError: If the body is said to be something else.
     """
-    check_origin(request)
+    check_origin(request, caller)
     stated = content_type(request)
     if stated not in JSON_TYPES and stated not in also and not stated.endswith("+json"):
         raise UnsupportedMediaTypeError(_wrong_type(stated), field="Content-Type")

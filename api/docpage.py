@@ -39,7 +39,7 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], schemas: Ma
     answers = ((status, _text(each["description"])) for status, each in operation["responses"].items())
     return (
         f"<h2><span class=method>{method.upper()}</span> <code>{html.escape(path)}</code></h2>"
-        f"<p>{_text(operation['summary'])}</p>"
+        f"<p>{_text(operation['summary'])}. {_text(operation.get('description', 'Needs no key.'))}</p>"
         + _table("Parameters", parameters)
         + _body(operation.get("requestBody"), schemas)
         + _table("Answers", answers)
@@ -51,17 +51,18 @@ def _body(body: Mapping[str, Any] | None, schemas: Mapping[str, Any]) -> str:
         return ""
     schema = body["content"]["application/json"]["schema"]
     form = "Body: a JSON object"
-    if schema.get("type") == "array":
-        schema, form = schema["items"], "Body: a JSON array of objects"
+    if "anyOf" in schema:
+        schema, form = schema["anyOf"][0]["items"]["anyOf"][0], "Body: a JSON array of objects"
         if _MANY in body["content"]:
             form += f", or one object a line ({_MANY})"
     schema = _resolved(schema, schemas)
     required = schema.get("required", ())
+    one_of = {name for each in schema.get("oneOf", ()) for name in each["required"]}
     rows = (
         (
             f"<code>{html.escape(name)}</code>",
             html.escape(_type(member, schemas)),
-            "required" if name in required else "",
+            "required" if name in required else "one of them" if name in one_of else "",
             _text(member.get("description", "")),
         )
         for name, member in schema["properties"].items()

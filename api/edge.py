@@ -1,13 +1,11 @@
-"""The outermost layer: gives each request an id, refuses foreign hosts, lets HEAD stand for GET, logs at debug level.
+"""The outermost layer: gives each request an id, refuses foreign hosts, lets HEAD stand for GET.
 
-There are no keys yet, and the process listens on loopback only. A page on the web could still reach it by *DNS
-rebinding*: its own name is made to point to 127.0.0.1, and the browser then takes us for its site. What gives it away
-is the `Host` header, which has the page's name.
+Without keys the process listens on loopback only. A page on the web could still reach it by *DNS rebinding*: its own
+name is made to point to 127.0.0.1, and the browser then takes us for its site. What gives it away is the `Host`
+header, which has the page's name. Where keys are required any name passes, unless the settings list some.
 """
 
-import logging
 import re
-import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -15,10 +13,9 @@ from typing import Any
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.observed import Observer
 from api.problems import REQUEST_ID, UnknownHostError, problem_of
 from api.views import encode
-
-logger = logging.getLogger("api.access")
 
 _ACCEPTABLE = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}\Z")
 
@@ -29,11 +26,13 @@ class Edge:
     Args:
         app: The application.
         hosts: Names under which it may be reached; with `*` among them, all.
+        observer: Watches every request, refused ones too.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], observer: Observer) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one connection."""
@@ -52,12 +51,8 @@ class Edge:
                 message["headers"] = [*message["headers"], header]
             await send(message)
 
-        if not self._known_host(scope["headers"]):
-            await _refuse(send_with_id, inner[REQUEST_ID])
-        elif logger.isEnabledFor(logging.DEBUG):
-            await _logged(self._app, inner, receive, send_with_id)
-        else:
-            await self._app(inner, receive, send_with_id)  # type: ignore[arg-type]  # a scope with our key
+        app = self._app if self._known_host(scope["headers"]) else _refuse
+        await self._observer.watch(app, inner, receive, send_with_id)
 
     def _known_host(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if "*" in self._hosts:
@@ -73,32 +68,12 @@ def _name_of(host: bytes) -> str:
     return text[: text.index("]") + 1] if text.startswith("[") and "]" in text else text.partition(":")[0]
 
 
-async def _refuse(send: Send, request_id: str) -> None:
+async def _refuse(scope: Scope, _receive: Receive, send: Send) -> None:
     error = UnknownHostError("not known under this name (BATCHFLEET_API_HOSTS lists the names)", field="Host")
-    problem = problem_of(error, request_id)
+    problem = problem_of(error, scope[REQUEST_ID])  # type: ignore[literal-required]  # our own key
     headers = [(b"content-type", b"application/problem+json")]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": encode(problem), "more_body": False})
-
-
-async def _logged(app: ASGIApp, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    began = time.perf_counter()
-    status = 0
-
-    async def send_and_note(message: Message) -> None:
-        nonlocal status
-        if message["type"] == "http.response.start":
-            status = message["status"]
-        await send(message)
-
-    try:
-        await app(scope, receive, send_and_note)  # type: ignore[arg-type]  # a scope with our key
-    finally:
-        milliseconds = (time.perf_counter() - began) * 1000
-        logger.debug(
-            "%s %s %d %.1f ms", scope["method"], scope["path"], status, milliseconds,
-            extra={"action": "request", "request_id": scope[REQUEST_ID]},
-        )  # fmt: skip
 
 
 def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

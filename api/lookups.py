@@ -76,7 +76,7 @@ class Lookups:
         records: Records = await self._reader.ask(_LookUp((job_id,), with_result))
         record = records.get(job_id)
         if record is None or record.tenant != tenant:
-            raise JobNotFoundError(f"no job {format_job_id(job_id)}")
+            raise no_job(job_id)
         return record
 
     async def ended(self, ids: Sequence[JobId]) -> list[JobId]:
@@ -122,6 +122,11 @@ class Lookups:
             return call.read()
         except Exception as exc:  # noqa: BLE001 - raised to its own caller
             return exc
+
+
+def no_job(job_id: JobId) -> JobNotFoundError:
+    """Returns the one answer to ids of nobody's and of other tenants' jobs."""
+    return JobNotFoundError(f"no job {format_job_id(job_id)}")
 
 
 def _part(records: Records | Exception, member: _LookUp) -> Records | Exception:

@@ -13,6 +13,8 @@ from litestar.exceptions import HTTPException
 
 from batchfleet.errors import BatchfleetError, InvalidRequestError, OverloadedError
 from batchfleet.jobs.job import JobError, JobRecord, format_job_id
+from batchfleet.logs import Action, said_by
+from batchfleet.masking import mask_text
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ TABLE: dict[str, Row] = {
     "invalid_request": Row(400, "The request is not valid"),
     "malformed_body": Row(400, "The body is not valid JSON"),
     "unsupported_field": Row(400, "This deployment cannot honour a field of the request"),
+    "unauthenticated": Row(401, "The request has no valid API key"),
+    "forbidden": Row(403, "The API key may not do this"),
+    "uri_forbidden": Row(403, "The tenant may not use this location"),
     "cross_origin": Row(403, "The request comes from a page of another site"),
     "unknown_host": Row(421, "The request is for another host"),
     "not_found": Row(404, "There is no such thing"),
@@ -42,7 +47,10 @@ TABLE: dict[str, Row] = {
     "method_not_allowed": Row(405, "The resource does not have this method"),
     "not_acceptable": Row(406, "The result cannot be had in a form that you accept"),
     "not_representable": Row(406, "The result does not fit into the form asked for"),
+    "body_timeout": Row(408, "The body did not arrive"),
     "result_not_ready": Row(409, "The job has not ended yet"),
+    "job_not_ended": Row(409, "The job has not ended: it cannot be removed"),
+    "output_pending": Row(409, "The job's output is still to be written: it cannot be removed"),
     "job_failed": Row(409, "The job failed: it has no result"),
     "job_cancelled": Row(409, "The job was cancelled: it has no result"),
     "job_expired": Row(409, "The job expired before it started: it has no result"),
@@ -59,7 +67,7 @@ TABLE: dict[str, Row] = {
     "model_below_floor": Row(500, "The model is under its accuracy floor"),
     "pass_failed": Row(500, "A forward pass failed"),
     "unavailable": Row(503, "A part that the work needs cannot be reached"),
-    "store_unavailable": Row(503, "The database cannot be reached"),
+    "store_unavailable": Row(503, "The database cannot be used now"),
     "broker_unavailable": Row(503, "The broker cannot be reached"),
     "blobs_unavailable": Row(503, "The blob store cannot be reached"),
 }
@@ -76,6 +84,7 @@ _BY_STATUS = {
 """What the framework itself refuses is told by status; we give it a code."""
 
 _RETRY_AFTER_UNAVAILABLE_S = 2
+_RETRY_AFTER_OUTPUT_S = 5
 
 
 class MalformedBodyError(InvalidRequestError):
@@ -88,6 +97,33 @@ class UnsupportedMediaTypeError(InvalidRequestError):
     """The body says that it is something other than JSON."""
 
     code = "unsupported_media_type"
+
+
+class UnauthenticatedError(BatchfleetError):
+    """The request has no key that opens anything. Says the same of every such key, and of none."""
+
+    code = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__("this needs a valid API key, as `Authorization: Bearer bf_…` or `X-API-Key: bf_…`")
+
+
+class ForbiddenError(BatchfleetError):
+    """The key does not have the role that this needs."""
+
+    code = "forbidden"
+
+
+class UriForbiddenError(InvalidRequestError):
+    """A location under none of the tenant's prefixes; whether anything is there is not looked at."""
+
+    code = "uri_forbidden"
+
+
+class BodyTimeoutError(BatchfleetError):
+    """The client sent a part of its body, and then nothing for too long."""
+
+    code = "body_timeout"
 
 
 class CrossOriginError(InvalidRequestError):
@@ -106,6 +142,18 @@ class NotAcceptableError(BatchfleetError):
     """The result has no representation among those accepted."""
 
     code = "not_acceptable"
+
+
+class JobNotEndedError(BatchfleetError):
+    """The job has not ended: it cannot be removed."""
+
+    code = "job_not_ended"
+
+
+class OutputPendingError(BatchfleetError):
+    """The job's output is still to be written: it cannot be removed."""
+
+    code = "output_pending"
 
 
 class JobHasNoResultError(BatchfleetError):
@@ -165,9 +213,9 @@ def code_of(exc: Exception) -> str:
 def detail_of(exc: Exception) -> str:
     """Returns a sentence that is safe to show: unexpected errors say nothing of our insides."""
     if isinstance(exc, HTTPException):
-        return "there is no such path; /docs lists those there are" if exc.status_code == 404 else exc.detail
+        return "there is no such path; /docs lists those there are" if exc.status_code == 404 else mask_text(exc.detail)
     if isinstance(exc, BatchfleetError) and str(exc):
-        return str(exc)
+        return mask_text(str(exc))  # it may echo a path, into which somebody put his key
     return "an unexpected error; the log has more under the request id"
 
 
@@ -198,12 +246,21 @@ def handle(request: Request[Any, Any, Any], exc: Exception) -> Response[bytes]:
     """Litestar's exception handler for everything."""
     problem = problem_of(exc, _request_id(request))
     if problem.code == "internal_error":
-        logger.error("request %s failed", problem.request_id, exc_info=exc)
+        logger.error("request %s failed", problem.request_id, exc_info=exc, extra={"action": Action.REQUEST_FAILED})
+    elif said := said_by(exc):
+        extra = {"action": Action.STORE_UNAVAILABLE, **said}
+        logger.warning("request %s failed: %s", problem.request_id, exc, extra=extra)
     headers = dict(exc.headers or {}) if isinstance(exc, HTTPException) else {}
     if isinstance(exc, OverloadedError):
         headers["Retry-After"] = str(max(1, round(exc.retry_after_s)))
     elif problem.status == 503:
         headers["Retry-After"] = str(_RETRY_AFTER_UNAVAILABLE_S)
+    elif isinstance(exc, OutputPendingError):
+        headers["Retry-After"] = str(_RETRY_AFTER_OUTPUT_S)
+    elif problem.status == 408:
+        headers["Connection"] = "close"  # what may still come of the body is no next request
+    elif problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return Response(
         content=msgspec.json.encode(problem), status_code=problem.status, media_type=PROBLEM_TYPE, headers=headers
     )

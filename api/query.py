@@ -1,6 +1,7 @@
 """Query strings → values, strictly: an unknown or doubled parameter is refused by name."""
 
 import math
+import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
@@ -9,6 +10,8 @@ from litestar.types import Scope
 from batchfleet.errors import InvalidRequestError
 
 _NONE: Mapping[str, str] = {}
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
+"""As JSON writes those that are not negative: Python's `float` would take more (`1_0`, ` 5`, `inf`)."""
 
 
 def read_query(scope: Scope, *known: str) -> Mapping[str, str]:
@@ -43,10 +46,7 @@ def seconds(values: Mapping[str, str], name: str, longest: float) -> float:
     text = values.get(name)
     if text is None:
         return 0.0
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not 0.0 <= number <= longest:
         raise InvalidRequestError(f"must be a number of seconds from 0 to {longest:g}", field=name)
     return number
@@ -66,13 +66,15 @@ def count(values: Mapping[str, str], name: str, *, default: int, most: int) -> i
     return int(text)
 
 
-def flag(values: Mapping[str, str], name: str) -> bool:
-    """Returns a truth value; False if it is not stated.
+def flag(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Returns a truth value; the default if it is not stated.
 
     Raises:
         InvalidRequestError: If it is neither `true` nor `false` (nor 1 or 0).
     """
-    text = values.get(name, "false").lower()
+    text = values.get(name)
+    if text is None:
+        return default
     if text not in {"true", "false", "1", "0"}:
         raise InvalidRequestError("must be true or false", field=name)
     return text in {"true", "1"}

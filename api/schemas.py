@@ -16,6 +16,9 @@ from batchfleet.jobs.job import Lane, OnItemError
 
 MAX_LOOKUP_IDS = 1_000
 
+NAME_PATTERN = "^[A-Za-z0-9._-]+$"
+JOB_ID_PATTERN = "^job_[0-9a-f]{32}$"
+
 Name = Annotated[
     str,
     Meta(
@@ -29,10 +32,31 @@ Key = Annotated[
     str,
     Meta(min_length=1, max_length=255, pattern=r"^[ -~]+\Z", extra=rule("must be 1 to 255 printable ASCII characters")),
 ]
+_OBJECT_PATTERN = (
+    r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/"
+    r"(?!(.*/)?\.{1,2}(/|$))"  # no `.` or `..` as a segment
+    r"[!-~]{0,1023}[!-.0-~]$"
+)
+"""What a location looks like where it is plain ASCII; `batchfleet.objects.uri` is who decides."""
+
+ObjectLocation = Annotated[str, Meta(min_length=1, max_length=1093, extra_json_schema={"pattern": _OBJECT_PATTERN})]
+Url = Annotated[str, Meta(min_length=1, max_length=2048, extra_json_schema={"format": "uri"})]
 Moment = Annotated[datetime, Meta(tz=True)]
 TimeToLive = Annotated[float, Meta(gt=0, le=MAX_TTL_S)]
 RunTimeout = Annotated[float, Meta(gt=0, le=MAX_RUN_TIMEOUT_S)]
-Attempts = Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)]
+# A number in which JSON's `3.0` is the same as its `3`.
+Attempts = Annotated[
+    float,
+    Meta(
+        ge=1,
+        le=MAX_ATTEMPTS,
+        multiple_of=1,
+        extra=rule(f"must be a whole number from 1 to {MAX_ATTEMPTS}"),
+        extra_json_schema={"type": "integer"},
+    ),
+]
+JobIdText = Annotated[str, Meta(extra_json_schema={"pattern": JOB_ID_PATTERN})]
+Included = Annotated[str, Meta(extra_json_schema={"enum": ["result"]})]
 
 
 def _says(meaning: str) -> Meta:
@@ -40,17 +64,17 @@ def _says(meaning: str) -> Meta:
     return Meta(description=meaning)
 
 
-_NOT_BUILT = "Not supported by this version: refused, never ignored."
-
-
 class JobBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     """Body of `POST /v1/jobs`."""
 
     model: Annotated[Name, _says("Name of a model.")]
-    # Required, but said by `newjobs`: a job that states what is not built yet must hear of that first.
+    # One of `inputs` and `input_uri` is required: said by `newjobs`.
     inputs: Annotated[
-        list[Any] | UnsetType,
-        _says("1 to 1,024 inputs, each what the model's task takes (`embed`: a text, or an object with `text`)."),
+        Annotated[list[Any], Meta(extra_json_schema={"minItems": 1})] | UnsetType,
+        _says(
+            "1 to 1,024 inputs, each what the model's task takes (`embed`: a text, or an object with `text`). "
+            "Required, unless there is an `input_uri`."
+        ),
     ] = UNSET
     version: Annotated[Name | None, _says("Version of the model; default: the newest. It is pinned now.")] = None
     parameters: Annotated[dict[str, Any] | None, _says("What the task can be told (`embed`: `normalize`).")] = None
@@ -72,10 +96,15 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False)
         Attempts | None, _says("Runs that may end in an error of the job's own before it fails.")
     ] = None
     # Part of the contract, but not built yet: refused by name, never ignored.
-    adapter: Annotated[str | None, _says(_NOT_BUILT)] = None
-    input_uri: Annotated[Any, _says(_NOT_BUILT)] = None
-    output_uri: Annotated[Any, _says(_NOT_BUILT)] = None
-    callback_url: Annotated[Any, _says(_NOT_BUILT)] = None
+    adapter: Annotated[
+        Annotated[str, Meta(extra_json_schema={"maxLength": 0})] | None,
+        _says("Not supported by this version: refused, never ignored."),
+    ] = None
+    input_uri: Annotated[
+        ObjectLocation | None, _says("`s3://bucket/key` of an object that holds the inputs, instead of `inputs`.")
+    ] = None
+    output_uri: Annotated[ObjectLocation | None, _says("`s3://bucket/key` to write the result to, as JSON.")] = None
+    callback_url: Annotated[Url | None, _says("URL that is told when the job has ended.")] = None
 
 
 class BulkJobBody(JobBody, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -89,8 +118,11 @@ class BulkJobBody(JobBody, forbid_unknown_fields=True, frozen=True, gc=False):
 class LookupBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Body of `POST /v1/jobs/lookup`."""
 
-    ids: Annotated[list[str], _says("Ids of up to 1,000 jobs.")]
-    include: Annotated[list[str], _says("`result`: small results are shown with their jobs.")] = []
+    ids: Annotated[
+        list[JobIdText],
+        _says("Ids of up to 1,000 jobs."),
+    ]
+    include: Annotated[list[Included], _says("`result`: small results are shown with their jobs.")] = []
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -120,7 +152,11 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     notice: str | None = None
     provenance: msgspec.Raw | None = None
     result_url: str | None = None
+    result_gone: bool = False
     result: msgspec.Raw | None = None
+    input_uri: str | None = None
+    output_uri: str | None = None
+    callback_url: str | None = None
 
 
 class BulkFailure(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

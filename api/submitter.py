@@ -5,13 +5,15 @@ A request pays for no neighbour: a group that fails for a bad member is halved u
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from api.coalesce import Coalescer
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.job import Announcement, JobId, NewJob, Submitted
+from batchfleet.jobs.job import Announcement, Deleted, JobId, NewJob, Submitted, format_job_id
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
+from batchfleet.logs import Action
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ MAX_JOBS_WAITING = 50_000
 
 
 class Submitter:
-    """Writes jobs and cancellations through one thread.
+    """Writes jobs, cancellations and removals through one thread.
 
     Args:
         store: The truth.
@@ -40,7 +42,7 @@ class Submitter:
     def __init__(self, store: JobStore, announce: Announce) -> None:
         self._store = store
         self._announce = announce
-        self._writer: Coalescer[Sequence[NewJob] | _Cancel, list[Outcome] | list[Cancelled]] = Coalescer(
+        self._writer: Coalescer[Sequence[NewJob] | _Change, Any] = Coalescer(
             "submitter",
             self._work,
             weigh=_weight,
@@ -68,21 +70,26 @@ class Submitter:
         outcomes: list[Outcome] = []
         for start in range(0, len(jobs), MAX_JOBS_PER_TRANSACTION):
             part = jobs[start : start + MAX_JOBS_PER_TRANSACTION]
-            outcomes += await self._writer.ask(part)  # type: ignore[arg-type]  # jobs are answered by outcomes
+            outcomes += await self._writer.ask(part)
         return outcomes
 
     async def cancel(self, job_id: JobId, *, tenant: str) -> Cancelled | None:
         """Cancels a job. Returns its id, state now and whether this changed it; None if there is no such job."""
-        answer = await self._writer.ask(_Cancel(job_id, tenant))
-        return answer[0] if answer else None  # type: ignore[return-value]  # a cancel is answered by cancels
+        answer: list[Cancelled] = await self._writer.ask(_Change(lambda: self._store.cancel([job_id], tenant=tenant)))
+        return answer[0] if answer else None
 
-    def _work(self, group: list["Sequence[NewJob] | _Cancel"]) -> list[list[Outcome] | list[Cancelled] | Exception]:
-        jobs = [job for member in group if not isinstance(member, _Cancel) for job in member]
+    async def delete(self, job_id: JobId, *, tenant: str) -> Deleted | None:
+        """Removes a job if it has ended. Returns its state; None if there is no such job."""
+        answer: list[Deleted] = await self._writer.ask(_Change(lambda: self._store.delete([job_id], tenant=tenant)))
+        return answer[0] if answer else None
+
+    def _work(self, group: list["Sequence[NewJob] | _Change"]) -> list[Any]:
+        jobs = [job for member in group if not isinstance(member, _Change) for job in member]
         inserted = iter(self._insert(jobs) if jobs else ())
-        answers: list[list[Outcome] | list[Cancelled] | Exception] = []
+        answers: list[Any] = []
         for member in group:
-            if isinstance(member, _Cancel):
-                answers.append(self._cancel(member))
+            if isinstance(member, _Change):
+                answers.append(self._apply(member))
             else:
                 answers.append(_whole_or_outage([next(inserted) for _ in member]))
         return answers
@@ -94,7 +101,8 @@ class Submitter:
             return [exc] * len(jobs)
         except Exception as exc:
             if len(jobs) == 1:
-                logger.exception("job %s cannot be inserted", jobs[0].id)
+                extra = {"action": Action.JOB_UNWRITTEN, "job": format_job_id(jobs[0].id), "tenant": jobs[0].tenant}
+                logger.exception("a job cannot be inserted", extra=extra)
                 return [exc]
             middle = len(jobs) // 2
             return self._insert(jobs[:middle]) + self._insert(jobs[middle:])
@@ -110,25 +118,23 @@ class Submitter:
         if due:
             self._announce(due)
 
-    def _cancel(self, cancel: "_Cancel") -> list[Cancelled] | Exception:
+    @staticmethod
+    def _apply(change: "_Change") -> Any:
         try:
-            return self._store.cancel([cancel.job_id], tenant=cancel.tenant)
+            return change.work()
         except Exception as exc:  # noqa: BLE001 - raised to its own caller
             return exc
 
 
-class _Cancel:
-    """A cancellation among the members of a group."""
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Another change of jobs (cancelled, removed) among the members of a group: a transaction of its own."""
 
-    __slots__ = ("job_id", "tenant")
-
-    def __init__(self, job_id: JobId, tenant: str) -> None:
-        self.job_id = job_id
-        self.tenant = tenant
+    work: Callable[[], Any]
 
 
-def _weight(member: Sequence[NewJob] | _Cancel) -> int:
-    return 1 if isinstance(member, _Cancel) else len(member)
+def _weight(member: Sequence[NewJob] | _Change) -> int:
+    return 1 if isinstance(member, _Change) else len(member)
 
 
 def _whole_or_outage(outcomes: list[Outcome]) -> list[Outcome] | Exception:

@@ -29,7 +29,7 @@ def view_of_submitted(job: NewJob, submitted: Submitted) -> JobView:
         model=job.model,
         version=job.version,
         lane=job.lane.value,
-        item_count=job.item_count,
+        item_count=None if job.links.input_uri is not None else job.item_count,
         result_url=f"/v1/jobs/{public_id}/result",
     )
 
@@ -50,7 +50,8 @@ def view_of(job: JobRecord, *, inline_bytes: int = 0, notice: str | None = None)
         version=job.version,
         adapter=job.adapter or None,
         lane=job.lane.value,
-        item_count=job.item_count,
+        # Of inputs that lie in an object nobody counts before a worker has read them.
+        item_count=None if job.links.input_uri is not None else job.item_count,
         attempts=job.attempts,
         crashes=job.crashes,
         max_attempts=job.max_attempts,
@@ -64,8 +65,12 @@ def view_of(job: JobRecord, *, inline_bytes: int = 0, notice: str | None = None)
         retry_of=format_job_id(job.retry_of) if job.retry_of else None,
         notice=notice,
         provenance=_raw(job.provenance),
-        result_url=f"/v1/jobs/{public_id}/result" if _may_have_result(job.state) else None,
+        result_url=f"/v1/jobs/{public_id}/result" if _may_have_result(job) else None,
+        result_gone=job.result_gone,
         result=_inline(job, inline_bytes),
+        input_uri=job.links.input_uri,
+        output_uri=job.links.output_uri,
+        callback_url=job.links.callback_url,
     )
 
 
@@ -75,8 +80,9 @@ def unknown_job(public_id: str) -> JobView:
 
 
 def etag_of(job: JobRecord, notice: str | None) -> str:
-    """Returns the entity tag of a job's view: what changes it changes state, epoch or notice."""
-    return f'W/"{job.state.value}-{job.epoch}-{job.attempts}{"-n" if notice else ""}"'
+    """Returns the entity tag of a job's view: what changes it changes state, epoch, notice or the result's presence."""
+    marks = ("-n" if notice else "") + ("-g" if job.result_gone else "")
+    return f'W/"{job.state.value}-{job.epoch}-{job.attempts}{marks}"'
 
 
 def view_of_model(model: ListedModel, live_workers: int | None) -> ModelView:
@@ -108,8 +114,8 @@ def serving(workers: Iterable[WorkerLease], model: str, lease_ttl_s: float) -> i
     )
 
 
-def _may_have_result(state: JobState) -> bool:
-    return not state.terminal or state is JobState.SUCCEEDED
+def _may_have_result(job: JobRecord) -> bool:
+    return not job.state.terminal or (job.state is JobState.SUCCEEDED and not job.result_gone)
 
 
 def _inline(job: JobRecord, inline_bytes: int) -> msgspec.Raw | None:

@@ -9,12 +9,15 @@ from litestar.handlers import HTTPRouteHandler
 
 from api import bodies
 from api.catalog import PinnedModel
+from api.newlinks import has_links
 from api.problems import code_of, detail_of, logger
 from api.query import read_query
 from api.respond import AnyRequest, answer
 from api.schemas import BulkAnswer, BulkEntry, BulkFailure, BulkJobBody
 from api.services import Services
 from api.submitter import Outcome
+from batchfleet.access.keys import Role
+from batchfleet.access.tenants import Tenant
 from batchfleet.errors import BatchfleetError, IdempotencyConflictError, InvalidRequestError
 from batchfleet.jobs.job import Lane, NewJob, Submitted, format_job_id
 
@@ -41,14 +44,17 @@ class BulkRoutes:
     async def submit(self, request: AnyRequest) -> Response[bytes]:
         """Takes a JSON array or NDJSON of jobs."""
         services = self._services
+        caller = await services.auth.caller(request, Role.SUBMIT)
         read_query(request.scope)
         if "idempotency-key" in request.headers:
             raise InvalidRequestError("each job of a bulk request has its own idempotency_key", field="Idempotency-Key")
-        bodies.check_json_type(request, also=bodies.NDJSON_TYPES)
+        bodies.check_json_type(request, caller, also=bodies.NDJSON_TYPES)
         raw = await bodies.read_body(request, services.settings.max_body_bytes)
         ndjson = bodies.content_type(request) in bodies.NDJSON_TYPES
         members = bodies.decode_bulk(raw, ndjson=ndjson, limit=services.settings.max_bulk_jobs)
-        made = await self._make(members)
+        linked = any(isinstance(member, BulkJobBody) and has_links(member) for member in members)
+        tenant = await services.tenant(caller) if linked else Tenant(name=caller.tenant)
+        made = await self._make(members, tenant)
         jobs = [job for job in made if isinstance(job, NewJob)]
         if jobs:
             services.gate.admit(len(jobs))
@@ -56,11 +62,13 @@ class BulkRoutes:
         self._count(jobs, outcomes)
         return answer(BulkAnswer(_entries(made, outcomes)), 202)
 
-    async def _make(self, members: Sequence[BulkJobBody | InvalidRequestError]) -> list[NewJob | BatchfleetError]:
+    async def _make(
+        self, members: Sequence[BulkJobBody | InvalidRequestError], tenant: Tenant
+    ) -> list[NewJob | BatchfleetError]:
         pins = await self._pins(members)
         made: list[NewJob | BatchfleetError] = []
         for start in range(0, len(members), JOBS_PER_TURN):
-            made += [self._made(member, pins) for member in members[start : start + JOBS_PER_TURN]]
+            made += [self._made(member, pins, tenant) for member in members[start : start + JOBS_PER_TURN]]
             await asyncio.sleep(0)
         return made
 
@@ -78,7 +86,10 @@ class BulkRoutes:
         return pins
 
     def _made(
-        self, member: BulkJobBody | InvalidRequestError, pins: dict[_Wanted, PinnedModel | BatchfleetError]
+        self,
+        member: BulkJobBody | InvalidRequestError,
+        pins: dict[_Wanted, PinnedModel | BatchfleetError],
+        tenant: Tenant,
     ) -> NewJob | BatchfleetError:
         if isinstance(member, InvalidRequestError):
             return member
@@ -86,7 +97,8 @@ class BulkRoutes:
         if isinstance(pinned, BatchfleetError):
             return pinned
         try:
-            return self._services.maker.make(member, pinned, lane=Lane.BULK, key=member.idempotency_key)
+            key = member.idempotency_key
+            return self._services.maker.make(member, pinned, lane=Lane.BULK, key=key, tenant=tenant)
         except BatchfleetError as exc:
             return exc
 

@@ -1,5 +1,8 @@
 """`/openapi.json` and `/docs`: the surface described, with nothing loaded from elsewhere."""
 
+from functools import cached_property
+from typing import Any
+
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 
@@ -17,13 +20,24 @@ class DocsRoutes:
     """Describes the surface.
 
     Args:
-        services: The working parts; not used, but all routes are made alike.
+        services: The working parts, which know whether keys are required.
     """
 
-    def __init__(self, services: Services) -> None:  # noqa: ARG002 - all routes are made alike
-        described = document(__version__)
-        self._json = encode(described)
-        self._page = page_of(described).encode()
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        longest_wait_s = self._services.settings.long_poll_max_s
+        return document(__version__, keys_required=self._services.auth.required, longest_wait_s=longest_wait_s)
+
+    @cached_property
+    def _json(self) -> bytes:
+        return encode(self._document)
+
+    @cached_property
+    def _page(self) -> bytes:
+        return page_of(self._document).encode()
 
     def handlers(self) -> list[HTTPRouteHandler]:
         """Returns the route handlers."""

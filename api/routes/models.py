@@ -8,6 +8,7 @@ from api.respond import AnyRequest, answer
 from api.schemas import ModelList
 from api.services import Services
 from api.views import view_of_model
+from batchfleet.access.keys import Role
 
 
 class ModelRoutes:
@@ -29,6 +30,7 @@ class ModelRoutes:
 
     async def page(self, request: AnyRequest) -> Response[bytes]:
         """Lists all models."""
+        await self._services.auth.caller(request, Role.READ)
         read_query(request.scope)
         models = await self._services.catalog.listing()
         views = [view_of_model(model, await self._services.live_workers(model.pinned.ref.name)) for model in models]
@@ -36,6 +38,7 @@ class ModelRoutes:
 
     async def get(self, request: AnyRequest) -> Response[bytes]:
         """Shows one model."""
+        await self._services.auth.caller(request, Role.READ)
         read_query(request.scope)
         name: str = request.path_params["name"]
         model = await self._services.catalog.entry(name)

@@ -7,11 +7,14 @@ from litestar.handlers import HTTPRouteHandler
 
 from api import bodies
 from api.newjobs import check_key
+from api.newlinks import has_links
 from api.query import read_query, seconds
 from api.respond import AnyRequest, accepted, answer, hung_up
 from api.services import Services
 from api.submitter import Outcome
 from api.views import view_of, view_of_submitted
+from batchfleet.access.keys import Role
+from batchfleet.access.tenants import Tenant
 from batchfleet.errors import IdempotencyConflictError, JobNotFoundError
 from batchfleet.jobs.job import JobRecord, Lane, NewJob, Submitted, format_job_id
 
@@ -33,14 +36,16 @@ class SubmitRoutes:
     async def submit(self, request: AnyRequest) -> Response[bytes]:
         """Takes one job."""
         services = self._services
+        caller = await services.auth.caller(request, Role.SUBMIT)
         wait_s = seconds(read_query(request.scope, "wait"), "wait", services.settings.long_poll_max_s)
         key = check_key(*request.headers.getall("idempotency-key", []))
-        bodies.check_json_type(request)
+        bodies.check_json_type(request, caller)
         raw = await bodies.read_body(request, services.settings.max_body_bytes)
         body = bodies.decode(bodies.job_decoder, raw)
+        tenant = await services.tenant(caller) if has_links(body) else Tenant(name=caller.tenant)
         pinned = await services.catalog.pin(body.model, body.version)
         lane = Lane.ONLINE if wait_s > 0 else Lane.STANDARD
-        job = services.maker.make(body, pinned, lane=lane, key=key)
+        job = services.maker.make(body, pinned, lane=lane, key=key, tenant=tenant)
         services.gate.admit(1)
         if wait_s > 0:
             return await self._submit_and_wait(request, job, wait_s)

@@ -23,7 +23,7 @@ class Role(StrEnum):
     READ = "read"
     """Look at jobs, results, models and figures."""
     ADMIN = "admin"
-    """All of that, and the tenant's webhook secrets and deliveries."""
+    """All of that, and the secrets that the tenant's webhooks are signed with."""
 
 
 ROLES: Final = tuple(Role)

@@ -17,11 +17,19 @@ class AccessStore(Protocol):
     def create_key(
         self, key: WrittenKey, *, tenant: str, name: str, roles: frozenset[Role], ttl_s: float | None = None
     ) -> ApiKey:
-        """Stores a key's digest; makes the tenant if there is none of that name."""
+        """Stores a key's digest; makes the tenant if there is none of that name.
+
+        Raises:
+            InvalidRequestError: If the tenant's or the key's name cannot be one, or there is no role.
+        """
         ...
 
     def find_key(self, key_id: str) -> ApiKey | None:
         """Returns a key, usable or not; None if there is none of that id."""
+        ...
+
+    def find_keys(self, key_ids: Sequence[str]) -> list[ApiKey]:
+        """Returns those of the keys that exist, in no particular order: one statement, however many are asked for."""
         ...
 
     def list_keys(self, tenant: str | None = None) -> list[ApiKey]:
@@ -51,7 +59,11 @@ class AccessStore(Protocol):
         input_prefixes: Sequence[str] | None = None,
         output_prefixes: Sequence[str] | None = None,
     ) -> Tenant:
-        """Makes or changes a tenant; None leaves that list as it is."""
+        """Makes or changes a tenant; None leaves that list as it is.
+
+        Raises:
+            InvalidRequestError: If the name cannot be a tenant's, or a prefix is none; `field` names it.
+        """
         ...
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,8 @@ import httpx
 from api.app import Api, create_app
 from api.parts import Parts
 from api.server import Server
+from batchfleet.access.keys import DEFAULT_ROLES, Role, new_key
+from batchfleet.access.sql import SqlAccess
 from batchfleet.broker.announcer import Announcer
 from batchfleet.broker.memory import MemoryBroker, MemoryHub, MemoryRing
 from batchfleet.broker.port import HintBroker, Ring
@@ -28,9 +30,13 @@ from batchfleet.jobs.states import JobState
 from batchfleet.models.config import ModelConfig, Variant, render_config
 from batchfleet.models.manifest import MANIFEST_FILE
 from batchfleet.models.repository import ModelRepository
+from batchfleet.outbox.sealing import sealer_of
+from batchfleet.outbox.sql import SqlOutbox
+from batchfleet.results.blobs import BlobStore
 from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import Settings
 from batchfleet.telemetry import Metrics
+from batchfleet.tracing import setup_tracing
 from migrations.run import upgrade
 from tests.support.playedworker import PlayedWorker
 
@@ -85,6 +91,10 @@ class FaultyStore(SqlStore):
     def cancel(self, *args: Any, **options: Any) -> Any:
         self._check()
         return super().cancel(*args, **options)
+
+    def delete(self, *args: Any, **options: Any) -> Any:
+        self._check()
+        return super().delete(*args, **options)
 
     def workers(self) -> Any:
         self._check()
@@ -161,6 +171,12 @@ class RunningApi:
         public_id: str = answer.json()["id"]
         return public_id
 
+    def key(self, tenant: str = "default", roles: Collection[Role] = DEFAULT_ROLES, ttl_s: float | None = None) -> str:
+        """Makes an API key and returns it."""
+        written = new_key()
+        self.parts.access.create_key(written, tenant=tenant, name="test", roles=frozenset(roles), ttl_s=ttl_s)
+        return written.text
+
     def await_waiting(self) -> None:
         """Returns when a request has begun to wait since the last call."""
         assert self.waiting.wait(WAIT_S)
@@ -188,7 +204,12 @@ class RunningApi:
 
 @contextlib.contextmanager
 def running_api(
-    folder: Path, *, broker: HintBroker | None = None, ring: Ring | None = None, **settings: Any
+    folder: Path,
+    *,
+    broker: HintBroker | None = None,
+    ring: Ring | None = None,
+    blobs: BlobStore | None = None,
+    **settings: Any,
 ) -> Iterator[RunningApi]:
     """Runs an API process in this one; without a broker it gets one in memory.
 
@@ -196,6 +217,7 @@ def running_api(
         folder: Where database, models and blobs go; a second process may share it.
         broker: What the announcer publishes to.
         ring: What it listens to.
+        blobs: Where large results are; a folder by default.
         settings: Settings that differ from those of the tests.
     """
     hub = MemoryHub()
@@ -207,6 +229,9 @@ def running_api(
     metrics = Metrics()
     store = FaultyStore(configured.database_url)
     metrics.watch_queues(store.queue_depths)
+    access = SqlAccess(configured.database_url)
+    outbox = SqlOutbox(configured.database_url, sealer=sealer_of(configured))
+    metrics.watch_outbox(outbox.depths)
     heard = ring or MemoryRing(hub)
     announcer = Announcer(broker or MemoryBroker(hub), metrics=metrics)
     announcer.start()
@@ -214,11 +239,14 @@ def running_api(
         settings=configured,
         metrics=metrics,
         store=store,
-        blobs=LocalBlobs(folder / "blobs"),
+        access=access,
+        outbox=outbox,
+        blobs=blobs or LocalBlobs(folder / "blobs"),
         repository=ModelRepository(folder / "models"),
         ring=heard,
         announcer=announcer,
         probe=MemoryBroker(hub),
+        tracer=setup_tracing(configured, "api", "test"),
     )
     api = create_app(parts)
     server = _ThreadedServer(api, configured)
@@ -237,3 +265,7 @@ def running_api(
         announcer.close()
         heard.close()
         store.close()
+        access.close()
+        outbox.close()
+        if parts.tracer is not None:
+            parts.tracer.close()

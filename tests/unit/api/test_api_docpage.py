@@ -3,7 +3,8 @@
 import re
 
 from api.docpage import page_of
-from api.openapi import OPERATIONS, document
+from api.openapi import document
+from api.operations import OPERATIONS
 from api.schemas import BulkJobBody, JobBody, LookupBody
 
 PAGE = page_of(document("1"))
@@ -28,7 +29,8 @@ def test_each_member_of_each_body_is_shown_with_type_need_and_meaning() -> None:
         assert all(kind and meaning for kind, _, meaning in shown.values())
 
     job = _members(SECTIONS["POST /v1/jobs"])
-    assert [name for name, (_, required, _) in job.items() if required] == ["model", "inputs"]
+    needs = {name: need for name, (_, need, _) in job.items() if need}
+    assert needs == {"model": "required", "inputs": "one of them", "input_uri": "one of them"}
     assert job["lane"][0] == "bulk | online | standard"
     assert job["run_at"][0] == "time (RFC 3339)"
     assert _members(SECTIONS["POST /v1/jobs/lookup"])["ids"][0] == "array of string"
@@ -39,7 +41,14 @@ def test_each_operation_lists_the_codes_that_it_can_give_and_no_other() -> None:
         section = SECTIONS[f"{operation.method.upper()} {operation.path}"].rpartition("<caption>Answers")[2]
         rows = re.findall(r"<tr><td>\d+<td>((?:<code>\w+</code>(?:, )?)+)(?=<tr>|</table>)", section)
         shown = [code for row in rows for code in re.findall(r"<code>(\w+)</code>", row)]
-        assert sorted(shown) == sorted({*operation.problems, "internal_error"}), operation.name
+        assert sorted(shown) == sorted(operation.codes), operation.name
+
+
+def test_each_operation_says_which_role_it_needs() -> None:
+    for operation in OPERATIONS:
+        section = SECTIONS[f"{operation.method.upper()} {operation.path}"]
+        told = "Needs no key." if operation.role is None else f"A key needs the role <code>{operation.role}</code>."
+        assert told in section, operation.name
 
 
 def test_what_unready_means_is_said() -> None:

@@ -18,13 +18,14 @@ from api.negotiate import choose, unchanged
 from api.newjobs import JobMaker
 from api.problems import MalformedBodyError, NotAcceptableError
 from api.schemas import JobBody
+from batchfleet.access.tenants import Tenant
 from batchfleet.clock import ManualClock
 from batchfleet.errors import InvalidRequestError, OverloadedError, StoreUnavailableError, TooLargeError
 from batchfleet.inference.intake import intake_for
 from batchfleet.jobs.job import Lane, QueueDepth
 from batchfleet.jobs.states import JobState
 from batchfleet.models.repository import ModelRepository
-from batchfleet.settings import Settings, UnsafeHostError, check_host
+from batchfleet.settings import Settings, UnsafeHostError, check_host, keys_required
 from tests.support.apiserver import publish_model
 
 OFFERS = ("application/json", "application/x-npy")
@@ -160,7 +161,9 @@ def _make(folder: Path, body: bytes, *, key: str | None = None, starts_in: float
     if starts_in is not None:
         decoded = msgspec.structs.replace(decoded, run_at=datetime.fromtimestamp(now + starts_in, UTC))
     pinned = asyncio.run(Catalog(ModelRepository(folder), intake_for).pin("tiny", None))
-    return JobMaker(Settings(), announced=True, wall=lambda: now).make(decoded, pinned, lane=Lane.STANDARD, key=key)
+    return JobMaker(Settings(), announced=True, wall=lambda: now).make(
+        decoded, pinned, lane=Lane.STANDARD, key=key, tenant=Tenant(name="default")
+    )
 
 
 def test_stated_sizes_are_the_contracts() -> None:
@@ -280,10 +283,14 @@ def test_the_catalog_names_what_is_unknown(tmp_path: Path, model: str, version: 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.9.10"])
 def test_loopback_is_open(host: str) -> None:
-    check_host(host)
+    check_host(host, require_keys=False)
+    assert not keys_required(host, None)
+    assert keys_required(host, True)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "", "localhost.example.org"])  # noqa: S104
 def test_everything_else_needs_keys(host: str) -> None:
-    with pytest.raises(UnsafeHostError):
-        check_host(host)
+    check_host(host)
+    assert keys_required(host, None)
+    with pytest.raises(UnsafeHostError, match="REQUIRE_KEYS"):
+        check_host(host, require_keys=False)

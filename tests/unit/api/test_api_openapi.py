@@ -5,7 +5,8 @@ from typing import Any
 from unittest.mock import create_autospec
 
 from api.app import ROUTES
-from api.openapi import OPERATIONS, document
+from api.openapi import document
+from api.operations import OPERATIONS
 from api.routes.submit import SubmitRoutes
 from api.services import Services
 

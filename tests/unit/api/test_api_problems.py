@@ -12,6 +12,7 @@ import batchfleet.results.blobs
 import batchfleet.results.codec  # noqa: F401 - its errors must be known
 from api.problems import TABLE, JobHasNoResultError, code_of, handle, problem_of
 from batchfleet import errors
+from batchfleet.access.keys import new_key
 from batchfleet.errors import BatchfleetError, InvalidRequestError, OverloadedError
 from batchfleet.jobs.states import JobState
 from tests.support.apiserver import job_record
@@ -30,6 +31,15 @@ CORE = [
 def test_every_error_of_the_core_has_a_row_of_its_own(kind: type[BatchfleetError]) -> None:
     assert kind.code in TABLE
     assert problem_of(kind("why")).code == kind.code
+
+
+def test_a_key_that_was_put_into_a_path_is_not_echoed() -> None:
+    key = new_key().text
+
+    told = problem_of(errors.ModelNotFoundError(f"no model {key!r} in the repository")).detail
+
+    assert key not in told
+    assert told.startswith("no model 'bf_")
 
 
 def test_a_kind_that_is_not_in_the_table_has_its_parents_row() -> None:

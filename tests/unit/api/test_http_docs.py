@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from api.bodies import JSON_TYPES, NDJSON_TYPES
-from api.openapi import OPERATIONS
+from api.operations import OPERATIONS
 from api.problems import TABLE, JobFailure
 from api.schemas import BulkEntry, BulkFailure, BulkJobBody, JobView, ModelLimits
 from batchfleet.errors import BatchfleetError
@@ -18,7 +18,7 @@ from batchfleet.jobs.retry import RETRYABLE
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
 ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")
 HTTP = (DOCS / "http.md").read_text(encoding="utf-8")
-EVERYWHERE = {500, 503}
+EVERYWHERE = {401, 403, 421, 429, 500, 503}
 """Said once, at the top."""
 PROVENANCE = {
     "model_digest", "variant", "precision", "runtime", "provider", "batch", "batch_items", "padded_length", "released",
