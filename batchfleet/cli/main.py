@@ -9,10 +9,11 @@ import click
 from click.core import ParameterSource
 
 import batchfleet
+from batchfleet.cli.suggesting import SuggestingGroup
 from batchfleet.cli.variables import variables_of
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.telling import tell_error, words_of
-from batchfleet.errors import BatchfleetError
+from batchfleet.errors import BatchfleetError, InvalidRequestError
 
 _TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
 
@@ -23,18 +24,25 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "api": ("batchfleet.cli.services:api", "Run one API process."),
     "worker": ("batchfleet.cli.services:worker", "Run one worker process."),
     "scheduler": ("batchfleet.cli.services:scheduler", "Run one scheduler process."),
+    "healthy": ("batchfleet.cli.healthy:healthy", "Ask whether a process of this machine is well."),
     "submit": ("batchfleet.cli.submit:submit", "Submit a job, or one job a line of a file."),
     "status": ("batchfleet.cli.jobs:status", "Show where jobs stand."),
     "result": ("batchfleet.cli.jobs:result", "Fetch a job's result."),
     "cancel": ("batchfleet.cli.jobs:cancel", "Cancel jobs."),
+    "delete": ("batchfleet.cli.jobs:delete", "Remove jobs that have ended, with their results."),
     "jobs": ("batchfleet.cli.jobs:jobs", "List jobs, newest first."),
-    "models": ("batchfleet.cli.models:models", "List, show and build models."),
+    "models": ("batchfleet.cli.models:models", "List, show, verify and build models."),
+    "keys": ("batchfleet.cli.keys:keys", "Make, list and revoke API keys."),
+    "tenants": ("batchfleet.cli.tenants:tenants", "List, show and change tenants."),
+    "webhooks": ("batchfleet.cli.webhooks:webhooks", "Look at deliveries, repeat them, change signing secrets."),
     "db": ("batchfleet.cli.db:db", "Look after the database."),
+    "doctor": ("batchfleet.cli.doctor:doctor", "Check each part with the settings of the environment."),
+    "completion": ("batchfleet.cli.completion:completion", "Print the completion script for a shell."),
 }
 """Where each command lives and what it is for: `--help` needs no more, so it imports none of them."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(SuggestingGroup):
     """Imports a command's module when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -72,14 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = _wants_json(arguments)
     try:
         code = cli.main(args=list(arguments), prog_name="batchfleet", standalone_mode=False)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        tell_error("interrupted", code="interrupted", as_json=as_json)
         return Exit.INTERRUPTED
     except click.ClickException as error:
         _tell_usage(error, as_json=as_json)
         return error.exit_code
     except BatchfleetError as error:
-        code_name = getattr(error, "error_code", "") or error.code
-        tell_error(str(error), code=code_name, as_json=as_json)
+        tell_error(_words_for(error), code=error.code, as_json=as_json)
         return code_of(error)
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         sys.stdout = None  # or the interpreter would complain once more at its exit
@@ -95,6 +103,8 @@ def code_of(error: BatchfleetError) -> Exit:
     by_name = {
         "NotFoundError": Exit.NOT_FOUND,
         "ModelNotFoundError": Exit.NOT_FOUND,
+        "UnauthenticatedError": Exit.DENIED,
+        "ForbiddenError": Exit.DENIED,
         "ConnectionFailedError": Exit.UNREACHABLE,
         "ClientConfigError": Exit.USAGE,
         "SettingsError": Exit.CONFIG,
@@ -102,6 +112,14 @@ def code_of(error: BatchfleetError) -> Exit:
     }
     # By name: importing the client's errors for this would make every `--help` pay for it.
     return by_name.get(type(error).__name__, Exit.FAILED)
+
+
+def _words_for(error: BatchfleetError) -> str:
+    """Returns what a person reads: what went wrong and, where that is not obvious, what to do."""
+    if type(error).__name__ == "UnauthenticatedError":
+        return f"{error}; give a key by BATCHFLEET_API_KEY or --api-key (`batchfleet keys create` makes one)"
+    field = error.field if isinstance(error, InvalidRequestError) else None
+    return f"{field}: {error}" if field else str(error)
 
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
@@ -123,7 +141,7 @@ def _wrong_value(error: click.BadParameter) -> str:
         from_environment = context.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT
         variables = variables_of(option, context) if from_environment else []
         return f"{variables[0] if variables else option.opts[0]}: {error.message}"
-    return error.format_message()
+    return f"{error.param_hint}: {error.message}" if isinstance(error.param_hint, str) else error.format_message()
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""`batchfleet models`: what lies in a model repository, and the demo model's build."""
+"""`batchfleet models`: what lies in a model repository, whether it is whole, and the demo model's build."""
 
 import dataclasses
 from pathlib import Path
@@ -7,8 +7,12 @@ from urllib.parse import urlsplit
 import click
 
 from batchfleet.build.offers import why_skipped
-from batchfleet.cli.options import as_json_option, checked_setting, data_dir, print_json, print_table
+from batchfleet.cli.options import as_json_option, checked_setting, print_json, print_table
+from batchfleet.cli.running import up_folder
+from batchfleet.cli.suggesting import SuggestingGroup
+from batchfleet.cli.verified import verify_models
 from batchfleet.embedded.cache import make_demo_model
+from batchfleet.embedded.exits import Exit
 from batchfleet.models.config import ModelConfig
 from batchfleet.models.repository import ModelRef, ModelRepository
 from batchfleet.settings import folder_of
@@ -17,7 +21,7 @@ from batchfleet.settings import folder_of
 def _repository(ctx: click.Context, param: click.Parameter, value: str | None) -> ModelRepository:
     """Takes `file:///folder`, or a path as people type it."""
     if value is None:
-        return ModelRepository(data_dir() / "models")
+        return ModelRepository(up_folder() / "models")
     if "://" not in value and urlsplit(value).scheme != "file":
         value = Path(value).expanduser().absolute().as_uri()
     return ModelRepository(folder_of(checked_setting("models_url")(ctx, param, value)))
@@ -34,9 +38,9 @@ repository_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def models() -> None:
-    """List, show and build models."""
+    """List, show, verify and build models."""
 
 
 @models.command("list")
@@ -93,6 +97,28 @@ def show(name: str, version: str | None, repository: ModelRepository, as_json: b
         note = skipped.get(variant.name) or cosine
         rows.append((variant.name, variant.precision, f"{variant.runtime}/{variant.provider}", note))
     print_table(("VARIANT", "PRECISION", "RUNTIME", "COSINE TO FLOAT, MEAN / WORST TEXT"), rows)
+
+
+@models.command()
+@click.argument("names", nargs=-1)
+@repository_option
+@as_json_option
+def verify(names: tuple[str, ...], repository: ModelRepository, as_json: bool) -> int:
+    """Compare every file of the models with its digest.
+
+    All versions of all models, or of those NAMES. Exits 1 if a file is not what was published, 8 if there is no such
+    model.
+    """
+    checked = verify_models(repository, names)
+    wrong = [found for found in checked if found.error is not None]
+    if as_json:
+        print_json({"models": [found.shown() for found in checked]})
+    elif not checked:
+        print(f"no models in {repository.root}")
+    else:
+        rows = [(found.name, found.version, found.error or "as published") for found in checked]
+        print_table(("NAME", "VERSION", "FILES"), rows)
+    return Exit.FAILED if wrong else Exit.OK
 
 
 @models.command("build-demo")

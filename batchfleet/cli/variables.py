@@ -1,9 +1,10 @@
-"""Which `BATCHFLEET_*` variables mean something, and a warning for those that do not."""
+"""Which `BATCHFLEET_*` variables and secret files mean something, and a warning for those that do not."""
 
 import difflib
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import click
 
@@ -16,10 +17,13 @@ OTHERS = frozenset({PARENT_FD_VARIABLE, "BATCHFLEET_API_KEY", "BATCHFLEET_DEMO_W
 
 
 def warn_of_unknown_variables(who: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Says on stderr which variables mean nothing: most likely they are misspelt, and their effect is missed."""
+    """Says on stderr which variables and secret files mean nothing: most likely they are misspelt, and are missed."""
     for name, nearest in unknown_variables(environ):
         hint = f"; did you mean {nearest}?" if nearest else ""
         print(f"{who}: warning: there is no setting {name}, it is ignored{hint}", file=sys.stderr, flush=True)
+    for path, nearest in unread_secrets(environ):
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        print(f"{who}: warning: no setting reads the file {path}{hint}", file=sys.stderr, flush=True)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
@@ -35,6 +39,29 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str | N
         if name not in known:
             near = difflib.get_close_matches(name, sorted(known | OTHERS), n=1, cutoff=0.8)
             yield name, near[0] if near else None
+
+
+def unread_secrets(environ: Mapping[str, str]) -> Iterator[tuple[Path, str | None]]:
+    """Yields each file of the secrets folder that looks like one of ours and is none, and the name that is nearest.
+
+    It looks like one if it begins like one, or is called like a setting without the prefix: others may keep files of
+    their own in that folder. A folder that cannot be read is told of where the settings are read.
+    """
+    from batchfleet.settings import SettingsError, secrets_folder  # noqa: PLC0415 - not for `--help`
+
+    try:
+        folder = secrets_folder(environ)
+        files = sorted(path for path in folder.iterdir() if path.is_file()) if folder else []
+    except (OSError, SettingsError):
+        return
+    prefix = PREFIX.lower()
+    known = {name.lower() for name in settings_variables()}
+    for path in files:
+        name = path.name.lower()
+        meant = name if name.startswith(prefix) else prefix + name
+        if name not in known and (name.startswith(prefix) or meant in known):
+            near = difflib.get_close_matches(meant, sorted(known), n=1, cutoff=0.8)
+            yield path, near[0] if near else None
 
 
 def settings_variables() -> frozenset[str]:

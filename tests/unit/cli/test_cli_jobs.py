@@ -10,8 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-import batchfleet.cli.jobs
-import batchfleet.cli.submit
+import batchfleet.cli.options
 from batchfleet.cli.main import main
 from batchfleet.client import Client
 from batchfleet.embedded.exits import Exit
@@ -24,8 +23,11 @@ Install = Callable[[Fleet], None]
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     def put(fleet: Fleet) -> None:
-        for module in (batchfleet.cli.jobs, batchfleet.cli.submit):
-            monkeypatch.setattr(module, "Client", lambda url: Client(url, transport=httpx.MockTransport(fleet)))
+        monkeypatch.setattr(
+            batchfleet.cli.options,
+            "Client",
+            lambda url, api_key, **options: Client(url, api_key, transport=httpx.MockTransport(fleet), **options),
+        )
 
     return put
 
@@ -205,7 +207,79 @@ def test_ids_are_printed_though_the_wait_was_too_short(
     assert main(["submit", "m", "--file", str(file), "--wait", "0.01"]) == Exit.TIMEOUT
     said = capsys.readouterr()
     assert said.out == "job_1 queued\n"
-    assert "had not ended in time" in said.err
+    assert said.err == "batchfleet: not ended in time: job_1\n"
+
+
+def test_a_wait_that_was_too_short_names_the_jobs_and_shows_them_all(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fleet(request: httpx.Request) -> httpx.Response:
+        jobs = [{"id": "job_1", "status": "running"}, {"id": "job_2", "status": "succeeded"}]
+        return httpx.Response(200, json={"jobs": jobs} if request.method == "POST" else jobs[0])
+
+    install(fleet)
+
+    assert main(["status", "job_1", "job_2", "--wait", "0.01"]) == Exit.TIMEOUT
+    said = capsys.readouterr()
+    assert [line.split() for line in said.out.splitlines()[1:]] == [["job_1", "running"], ["job_2", "succeeded"]]
+    assert said.err == "batchfleet: not ended in time: job_1\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--wait", "0.01"]])
+def test_one_unknown_job_is_shown_as_one_of_many_is(
+    install: Install, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    def fleet(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(200, json={"jobs": [{"id": "job_1", "status": "unknown"}]})
+        return httpx.Response(404, json={"detail": "no job job_1", "code": "job_not_found"})
+
+    install(fleet)
+
+    assert main(["status", "job_1", "--json", *options]) == Exit.NOT_FOUND
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"jobs": [{"id": "job_1", "status": "unknown"}]}
+    assert json.loads(said.err)["error"]["code"] == "job_not_found"
+
+
+def test_a_job_is_named_once(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(answer(404, {"detail": "no job job_1", "code": "job_not_found"}))
+
+    assert main(["result", "job_1"]) == Exit.NOT_FOUND
+    assert capsys.readouterr().err == "batchfleet: no job job_1\n"
+
+
+def test_a_refusal_begins_with_its_field(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install(answer(400, {"detail": "its port must be 80", "code": "invalid_request", "field": "callback_url"}))
+
+    assert main(["submit", "m", "x", "--callback-url", "http://x:1"]) == Exit.FAILED
+    assert capsys.readouterr().err == "batchfleet: callback_url: its port must be 80\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_waits_is_told_why_but_for_programs(
+    install: Install, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    refusals = [httpx.Response(503, json={"detail": "no schema"}, headers={"Retry-After": "1"})] * 2
+
+    install(lambda _: refusals.pop() if refusals else httpx.Response(200, json={"jobs": [], "next": None}))
+
+    assert main(["jobs", *(["--json"] if as_json else [])]) == Exit.OK
+    assert capsys.readouterr().err == ("" if as_json else "batchfleet: still trying: no schema\n")
+
+
+@pytest.mark.parametrize(
+    ("attempts", "log", "told"), [(1, 1, "1 try"), (2, 2, "2 tries"), (1, 2, "2 tries (1 since the replay)")]
+)
+def test_tries_are_counted_as_the_log_shows_them(
+    install: Install, capsys: pytest.CaptureFixture[str], attempts: int, log: int, told: str
+) -> None:
+    tries = [{"number": number + 1, "began_at": "2026-01-01T00:00:00Z"} for number in range(log)]
+    members = {"id": "msg_1", "kind": "webhook", "job_id": "job_1", "event": "job.succeeded", "target": "http://x"}
+    install(answer(200, {**members, "state": "delivered", "attempts": attempts, "log": tries}))
+
+    assert main(["webhooks", "show", "msg_1"]) == Exit.OK
+    assert f"state    delivered, {told}\n" in capsys.readouterr().out
 
 
 class TestWhichFleet:
@@ -215,11 +289,11 @@ class TestWhichFleet:
     def asked(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         urls: list[str] = []
 
-        def client(url: str) -> Client:
+        def client(url: str, _api_key: str | None, **_options: object) -> Client:
             urls.append(url)
             return Client(url, transport=httpx.MockTransport(answer(200, {"jobs": [], "next": None})))
 
-        monkeypatch.setattr(batchfleet.cli.jobs, "Client", client)
+        monkeypatch.setattr(batchfleet.cli.options, "Client", client)
         monkeypatch.setenv("BATCHFLEET_DATA_DIR", str(tmp_path))
         monkeypatch.delenv("BATCHFLEET_URL", raising=False)
         return urls

@@ -14,7 +14,13 @@ from batchfleet import __version__
 from batchfleet.build import offers
 from batchfleet.cli.main import COMMANDS, cli, main
 from batchfleet.cli.variables import variables_of
-from batchfleet.client import ConnectionFailedError, NotFoundError, WaitTimeoutError
+from batchfleet.client import (
+    ConnectionFailedError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthenticatedError,
+    WaitTimeoutError,
+)
 from batchfleet.client.errors import Problem
 from batchfleet.embedded.exits import Exit
 from batchfleet.errors import BatchfleetError, ModelNotFoundError
@@ -89,12 +95,23 @@ def test_a_wrong_command_line_exits_2(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("arguments", "meant"), [(["sumbit"], "submit"), (["webhooks", "lits"], "list"), (["db", "upgrad"], "upgrade")]
+)
+def test_a_misspelt_command_is_answered_with_the_one_meant(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], meant: str
+) -> None:
+    assert main(arguments) == Exit.USAGE
+    assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (NotFoundError(404, Problem(detail="no such job", code="job_not_found")), Exit.NOT_FOUND),
         (ModelNotFoundError("no model 'x'"), Exit.NOT_FOUND),
         (ConnectionFailedError("nobody"), Exit.UNREACHABLE),
         (WaitTimeoutError(["job_1"]), Exit.TIMEOUT),
+        (ForbiddenError(403, Problem(detail="no", code="forbidden")), Exit.DENIED),
         (BatchfleetError("boom"), Exit.FAILED),
     ],
 )
@@ -110,6 +127,66 @@ def test_errors_become_messages_and_codes(
     assert capsys.readouterr().err == f"batchfleet: {error}\n"
     assert main(["jobs", "--json"]) == code
     assert json.loads(capsys.readouterr().err)["error"]["message"] == str(error)
+
+
+def test_who_has_no_key_is_told_where_one_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: Any) -> None:
+        raise UnauthenticatedError(401, Problem(detail="no key", code="unauthenticated"))
+
+    monkeypatch.setattr(cli, "main", fail)
+
+    assert main(["jobs"]) == Exit.DENIED
+    assert "BATCHFLEET_API_KEY or --api-key" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+
+    assert main(["jobs"]) == Exit.INTERRUPTED
+    assert capsys.readouterr().err == "batchfleet: interrupted\n"
+    assert main(["jobs", "--json"]) == Exit.INTERRUPTED
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "interrupted"
+
+
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BATCHFLEET_API_KEY", "hunter2\n")
+
+    assert main(["jobs"]) == Exit.USAGE
+    assert capsys.readouterr().err == "batchfleet jobs: BATCHFLEET_API_KEY: a key is printable ASCII\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == Exit.OK
+    script = capsys.readouterr().out
+    assert f"_BATCHFLEET_COMPLETE={shell}_complete" in script
+    assert main(["completion", shell, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"shell": shell, "script": script.removesuffix("\n")}
+    assert main(["completion", "tcsh"]) == Exit.USAGE
+
+
+def test_models_are_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_tiny_encoder(tmp_path)
+    command = ["models", "verify", "--models-url", str(tmp_path)]
+
+    assert main(command) == Exit.OK
+    assert "tiny  1        as published" in capsys.readouterr().out
+    assert main([*command, "nobody"]) == Exit.NOT_FOUND
+    capsys.readouterr()
+
+    graph = next(tmp_path.rglob("*.onnx"))
+    graph.write_bytes(graph.read_bytes()[:-1])
+
+    assert main([*command, "tiny", "--json"]) == Exit.FAILED
+    (model,) = json.loads(capsys.readouterr().out)["models"]
+    assert graph.name in model["error"]
 
 
 def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +207,12 @@ USER_ERRORS: list[tuple[list[str], dict[str, str], Exit, str]] = [
     (["result", "j", "--output", "/nonexistent/x.npy"], {}, Exit.USAGE, "--output: there is no folder"),
     (["submit", "m", "--file", "/nonexistent/x"], {}, Exit.USAGE, "--file"),
     (["up", "--data-dir", "/proc/x"], {}, Exit.USAGE, "--data-dir (BATCHFLEET_DATA_DIR) /proc/x cannot be used"),
-    (["up", "--host", "0.0.0.0"], {}, Exit.CONFIG, "--host (BATCHFLEET_API_HOST) 0.0.0.0"),  # noqa: S104
+    (
+        ["up", "--host", "0.0.0.0"],  # noqa: S104
+        {"BATCHFLEET_REQUIRE_KEYS": "false"},
+        Exit.CONFIG,
+        "--host (BATCHFLEET_API_HOST) 0.0.0.0",
+    ),
     (["up", "--data-dir", "/proc/x"], {"BATCHFLEET_DATABASE_URL": "mysql://x"}, Exit.CONFIG, "BATCHFLEET_DATABASE_URL"),
     (
         ["up", "--data-dir", "/proc/x"],

@@ -10,8 +10,19 @@ import click
 import pytest
 
 from batchfleet import client
+from batchfleet.cli.doctor.examine import NAMES as CHECKS
 from batchfleet.cli.main import cli
-from batchfleet.client import Client, JobRequest
+from batchfleet.client import (
+    Client,
+    Delivery,
+    DeliveryAttempt,
+    ItemError,
+    JobRequest,
+    RetryPolicy,
+    SigningSecret,
+    Submission,
+    Webhooks,
+)
 from batchfleet.embedded.exits import Exit
 from batchfleet.errors import BatchfleetError
 from batchfleet.inference.tasks.embed import EmbedOptions
@@ -30,6 +41,8 @@ ROWS = dict(
 def shown(default: object) -> str:
     if default is None:
         return "(none)"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     return f"`{default}`" if default not in ("", ()) else "(empty)"
 
 
@@ -72,18 +85,57 @@ def test_every_exit_code_is_described() -> None:
     assert described == [(str(code.value), code.name) for code in Exit]
 
 
-def test_every_method_and_error_of_the_client_is_described() -> None:
-    page = (DOCS / "reference" / "client.md").read_text(encoding="utf-8")
-    methods = {name for name in vars(Client) if not name.startswith("_")}
-    errors = {name for name in client.__all__ if issubclass(getattr(client, name), BatchfleetError)}
-    values = set(client.__all__) - errors - {"Client"}
+CLIENT = (DOCS / "reference" / "client.md").read_text(encoding="utf-8")
 
-    assert set(re.findall(r"^\| `(\w+)\(", page, re.MULTILINE)) == methods
-    assert set(re.findall(r"^\| `(\w+Error)` \|", page, re.MULTILINE)) == errors
-    assert set(re.findall(r"^- `(\w+)", page, re.MULTILINE)) == values
-    fields = set(re.findall(r"`(\w+)`", page.split("## Values")[1].split("## Errors")[0]))
-    assert set(JobRequest.__struct_fields__) - {"model", "inputs"} <= fields
-    assert set(inspect.signature(Client.__init__).parameters) - {"self"} <= set(re.findall(r"(\w+)=", page))
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("kind", "heading"), [(Client, "Methods"), (Webhooks, "Webhooks")])
+def test_every_method_of_the_client_is_described_with_its_parameters(kind: type, heading: str) -> None:
+    section = CLIENT.split(f"## {heading}")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)(\(.*?\))?` \|", section, re.MULTILINE))
+
+    assert set(rows) == public(kind)
+    for name, signature in rows.items():
+        method = vars(kind)[name]
+        if not isinstance(method, property):
+            parameters = [part for part in inspect.signature(method).parameters if part != "self"]
+            assert re.findall(r"(\w+)(?:=[^,)]*)?(?=[,)])", signature) == parameters, name
+
+
+def test_every_error_and_value_of_the_client_is_described() -> None:
+    classes = {name: getattr(client, name) for name in client.__all__ if isinstance(getattr(client, name), type)}
+    errors = {name for name, kind in classes.items() if issubclass(kind, BatchfleetError)}
+    values = set(classes) - errors - {"Client"}
+    described = CLIENT.split("## Values")[1].split("## Errors")[0]
+
+    assert set(re.findall(r"^\| `(\w+Error)` \|", CLIENT, re.MULTILINE)) == errors
+    assert set(re.findall(r"^- `(\w+)", CLIENT, re.MULTILINE)) == values
+    assert set(client.__all__) - set(classes) <= set(re.findall(r"`(\w+)\(", CLIENT))
+    fields = set(re.findall(r"`(\w+)`", described))
+    for kind in (JobRequest, Delivery, DeliveryAttempt, SigningSecret, ItemError, Submission, RetryPolicy):
+        names = getattr(kind, "__struct_fields__", None) or [field.name for field in dataclasses.fields(kind)]
+        assert set(names) - {"model", "inputs"} <= fields, kind
+    assert set(inspect.signature(Client.__init__).parameters) - {"self"} <= set(re.findall(r"(\w+)=", CLIENT))
+
+
+def test_every_check_of_the_doctor_is_described() -> None:
+    section = CLI.split("### `batchfleet doctor`")[1].split("###")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(CHECKS)
+
+
+def test_every_json_document_is_described() -> None:
+    table = CLI.split("## JSON")[1].split("## Exit codes")[0]
+    described = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w -]+)", row)
+    }
+    services = {"api", "worker", "scheduler"}  # theirs is the form of their logs
+    names = {name.removeprefix("batchfleet ") for name, _ in LEAVES} - services
+
+    assert {name for name in names if not any(entry.startswith(name) for entry in described)} == set()
 
 
 def test_every_field_of_a_model_is_described_with_its_default() -> None:

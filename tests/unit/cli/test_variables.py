@@ -1,5 +1,7 @@
 """A misspelt setting is told, with the name that was meant; what is known is not."""
 
+from pathlib import Path
+
 import pytest
 
 from batchfleet.cli.variables import (
@@ -7,6 +9,7 @@ from batchfleet.cli.variables import (
     option_variables,
     settings_variables,
     unknown_variables,
+    unread_secrets,
     warn_of_unknown_variables,
 )
 
@@ -38,4 +41,41 @@ def test_the_warning_is_one_line_and_shows_no_value(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == (
         "batchfleet up: warning: there is no setting BATCHFLEET_DATABASE_ULR, it is ignored; "
         "did you mean BATCHFLEET_DATABASE_URL?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("secret_key", "batchfleet_secret_key"),
+        ("database_password", "batchfleet_database_password"),
+        ("batchfleet_secret_key.txt", "batchfleet_secret_key"),
+        ("batchfleet_s3_credentials", None),
+    ],
+)
+def test_a_secret_that_no_setting_reads_is_told(name: str, meant: str | None, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("hunter2")
+
+    assert list(unread_secrets({"BATCHFLEET_SECRETS_DIR": str(tmp_path)})) == [(tmp_path / name, meant)]
+
+
+def test_secrets_that_are_read_and_those_of_others_are_not_told(tmp_path: Path) -> None:
+    for name in ("batchfleet_secret_key", "BATCHFLEET_DATABASE_PASSWORD", "s3_credentials", "prometheus_key"):
+        (tmp_path / name).write_text("hunter2")
+    (tmp_path / "batchfleet").mkdir()
+
+    assert list(unread_secrets({"BATCHFLEET_SECRETS_DIR": str(tmp_path)})) == []
+
+
+def test_a_folder_of_secrets_that_is_none_is_told_of_elsewhere(tmp_path: Path) -> None:
+    assert list(unread_secrets({"BATCHFLEET_SECRETS_DIR": str(tmp_path / "absent")})) == []
+
+
+def test_the_start_warns_of_a_secret_that_nobody_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "secret_key").write_text("hunter2")
+
+    warn_of_unknown_variables("batchfleet", {"BATCHFLEET_SECRETS_DIR": str(tmp_path)})
+
+    assert capsys.readouterr().err == (
+        f"batchfleet: warning: no setting reads the file {tmp_path}/secret_key; did you mean batchfleet_secret_key?\n"
     )
