@@ -2,18 +2,31 @@
 
 Code logs `logger.info("claimed jobs", extra={"action": Action.CLAIMED, "jobs": 12})`; the fields come out as
 `key=value` or as JSON. Tests and alerts look at the action, never at the prose.
+
+Fields have one name everywhere: `job` or `jobs` (ids as clients see them), `batch`, `boot`, `model`, `tenant`,
+`request_id`, `trace_id`. What holds for a whole process (`service`, `boot`) is given to `setup_logging` once; what
+holds for a request is bound with `bound_fields`, and stands on every line that is logged within.
+
+Secrets are masked in the formatters, through which everything goes that is logged: message, fields and traceback.
 """
 
 import logging
-import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
 from enum import StrEnum
-from typing import Final, Literal, TextIO
-from urllib.parse import urlsplit, urlunsplit
+from typing import Final, Literal, TextIO, TypeAlias
 
 import msgspec
+
+from batchfleet.masking import mask_text, mask_url, mask_value
+
+__all__ = ["Action", "JsonFormatter", "OutageLog", "TextFormatter", "bind_fields", "bound_fields", "extra_fields"]
+__all__ += ["mask_url", "name_jobs", "said_by", "setup_logging", "unbind_fields"]
+
+Fields: TypeAlias = Mapping[str, object]
 
 
 class Action(StrEnum):
@@ -39,17 +52,36 @@ class Action(StrEnum):
     DRAIN_OVERRUN = "drain_overrun"
     HEARTBEAT_FAILED = "heartbeat_failed"
     LEASE_LOST = "lease_lost"
+    NAME_SHARED = "name_shared"
     KEEPER_FAILED = "keeper_failed"
     BOOT_BURIED = "boot_buried"
     MODEL_LOADED = "model_loaded"
     MODEL_UNUSABLE = "model_unusable"
     VARIANT_CHOSEN = "variant_chosen"
     PREPARE_FAILED = "prepare_failed"
+    FETCH_FAILED = "fetch_failed"
+    BLOBS_UNAVAILABLE = "blobs_unavailable"
+    OBJECTS_UNAVAILABLE = "objects_unavailable"
     DEVICE_SICK = "device_sick"
     RESCUED = "rescued"
+    DELIVERED = "delivered"
+    DELIVERY_FAILED = "delivery_failed"
+    PURGED = "purged"
+    REQUEST = "request"
+    REQUEST_FAILED = "request_failed"
+    JOB_UNWRITTEN = "job_unwritten"
+    PASS_RUN = "pass_run"  # noqa: S105 - a forward pass, not a secret
+    SETTLED = "settled"
+    STALE_SETTLE = "stale_settle"
     CHILD_STARTED = "child_started"
     CHILD_EXITED = "child_exited"
     CHILD_KILLED = "child_killed"
+
+
+def said_by(error: BaseException) -> dict[str, object]:
+    """Returns, as a field, what an error says to the log and not to callers (`StoreUnavailableError.detail`)."""
+    detail = getattr(error, "detail", None)
+    return {"detail": detail} if detail else {}
 
 
 class OutageLog:
@@ -83,7 +115,7 @@ class OutageLog:
         elif now - self._told_at < self.REPEAT_S:
             return
         self._told_at = now
-        extra = {"action": self._action, "for_s": round(now - self._since, 1)}
+        extra = {"action": self._action, "for_s": round(now - self._since, 1), **said_by(error)}
         self._logger.warning("waiting for %s: %s", self._what, error, extra=extra)
 
     def worked(self) -> None:
@@ -94,34 +126,66 @@ class OutageLog:
             self._since = None
 
 
+_TALKATIVE: Final = ("botocore", "boto3", "s3transfer")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_USERINFO: Final = re.compile(r"(?<=://)[^/?#\s]*@")
+_BOUND: Final[ContextVar[Fields]] = ContextVar("batchfleet_log_fields", default={})  # noqa: B039 - never changed
+_JOBS_NAMED: Final = 20
 
 
-def mask_url(url: str) -> str:
-    """Returns the URL with its password replaced by `***`, to be shown or logged."""
+def bind_fields(**fields: object) -> Token[Fields]:
+    """Puts fields onto every line that this task (or thread) logs from here on; `unbind_fields` takes them off."""
+    return _BOUND.set({**_BOUND.get(), **fields})
+
+
+def unbind_fields(token: Token[Fields]) -> None:
+    """Takes off what `bind_fields` has put on."""
+    _BOUND.reset(token)
+
+
+@contextmanager
+def bound_fields(**fields: object) -> Iterator[None]:
+    """Puts fields onto every line that is logged within."""
+    token = bind_fields(**fields)
     try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:  # not a URL after all: hide everything before the host
-        return _USERINFO.sub("***@", url)
-    if password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
+        yield
+    finally:
+        unbind_fields(token)
+
+
+def name_jobs(ids: Iterable[str]) -> list[str]:
+    """Returns the first ids of many as clients see them, for the field `jobs`; the count says how many there were."""
+    named: list[str] = []
+    for job_id in ids:
+        if len(named) == _JOBS_NAMED:
+            break
+        named.append(f"job_{job_id}")
+    return named
 
 
 def setup_logging(
-    level: str = "info", log_format: Literal["text", "json"] = "text", *, stream: TextIO | None = None
+    level: str = "info",
+    log_format: Literal["text", "json"] = "text",
+    *,
+    fields: Fields | None = None,
+    stream: TextIO | None = None,
 ) -> None:
-    """Sends all logs of the process to one stream (standard error); a second call replaces the first."""
+    """Sends all logs of the process to one stream (standard error); a second call replaces the first.
+
+    Args:
+        level: Least severe level that is shown.
+        log_format: `text` for people, `json` for machines.
+        fields: What stands on every line of this process, in JSON.
+        stream: Where to, instead of standard error.
+    """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(fields) if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    for name in _TALKATIVE:  # which credentials it found is no news, and would be told by every client it makes
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     logging.captureWarnings(True)
 
 
@@ -131,28 +195,46 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the record without its secrets."""
+        return mask_text(super().format(record))
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         """Returns the message with its fields."""
-        fields = "".join(f" {key}={value}" for key, value in extra_fields(record).items())
+        fields = "".join(f" {key}={value}" for key, value in {**_BOUND.get(), **extra_fields(record)}.items())
         return super().formatMessage(record) + fields
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time, level, logger, message, and the fields beside them."""
+    """One JSON object a record: time, level, logger, message, and the fields beside them.
+
+    Args:
+        fields: What stands on every line.
+    """
+
+    def __init__(self, fields: Fields | None = None) -> None:
+        super().__init__()
+        self._fields = dict(fields or {})
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the record as one line of JSON."""
+        """Returns the record as one line of JSON, without its secrets."""
         line: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": mask_text(record.getMessage()),
             "process": record.process,
         }
-        line.update((key, value) for key, value in extra_fields(record).items() if key not in line)
+        for fields in (self._fields, _BOUND.get(), extra_fields(record)):
+            line |= {key: mask_value(value) for key, value in fields.items() if key not in _RESERVED}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+            line["exception"] = mask_text(self.formatException(record.exc_info))
+        if record.stack_info:
+            line["stack"] = mask_text(record.stack_info)
+        return msgspec.json.encode(line).decode()
+
+
+_RESERVED: Final = frozenset({"time", "level", "logger", "message", "process", "exception", "stack"})
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, object]:

@@ -1,79 +1,25 @@
-"""What the fleet says of itself: every metric, and (from `batchfleet.logs`) its log lines.
+"""Every metric is defined here; `docs/reference/metrics.md` describes each."""
 
-The metrics are defined here and nowhere else; `docs/reference/metrics.md` describes each. Labels are bounded:
-model, lane, state, reason; never a tenant, a job or a worker.
-"""
-
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from batchfleet.errors import BatchfleetError
-from batchfleet.logs import Action, mask_url, setup_logging
-
-__all__ = [
-    "METRICS_CONTENT_TYPE",
-    "Action",
-    "Depth",
-    "Metrics",
-    "ReadDepths",
-    "Stopwatch",
-    "forget_dead_processes",
-    "mask_url",
-    "process_alive",
-    "setup_logging",
-    "setup_metrics",
-]
+from batchfleet import __version__
+from batchfleet.telemetry.debts import OutboxReader, ReadOutbox
+from batchfleet.telemetry.queues import Fixed, QueueReader, ReadDepths, seconds_per_job
+from batchfleet.telemetry.sharing import forget_dead_processes, share_values
 
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of `Metrics.render`."""
 
-_MULTIPROCESS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
-_VALUE_FILES: Final = ("counter", "histogram", "gauge_livesum")
-"""Kinds of value files that our metrics have: one a process each."""
-_VALUE_FILE_BYTES: Final = 256 * 1024
 _WAIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_HTTP_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _STEP_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZE_BUCKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-class Depth(Protocol):
-    """How deep one queue is; `batchfleet.jobs.job.QueueDepth` is one."""
-
-    @property
-    def model(self) -> str:
-        """Name of the model."""
-        ...
-
-    @property
-    def lane(self) -> str:
-        """Service class."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """State that was counted."""
-        ...
-
-    @property
-    def jobs(self) -> int:
-        """How many."""
-        ...
-
-    @property
-    def oldest_age_s(self) -> float:
-        """Age of the oldest one."""
-        ...
-
-
-ReadDepths = Callable[[], Sequence[Depth]]
-"""Counts the queues in the database, at each scrape."""
 
 
 class Metrics:
@@ -87,10 +33,26 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None, *, metrics_dir: Path | None = None) -> None:
         self._registry = CollectorRegistry() if registry is None else registry
         self._metrics_dir = metrics_dir
-        self._queues: list[_QueueCollector] = []
+        self._queues: list[QueueReader] = []
+        self._outboxes: list[OutboxReader] = []
+        self._define_http_metrics()
         self._define_job_metrics()
         self._define_batch_metrics()
         self._define_hint_metrics()
+        self._define_outbox_metrics()
+
+    def _define_http_metrics(self) -> None:
+        self.http_requests = self._counter(
+            "http_requests", "HTTP requests, by the route's pattern.", "route", "method", "status"
+        )
+        self.http_request_seconds = self._histogram(
+            "http_request_seconds",
+            "From a request's head to the end of its answer; those that asked to wait (`?wait=`) apart.",
+            _HTTP_BUCKETS,
+            "route",
+            "method",
+            "wait",
+        )
 
     def _define_job_metrics(self) -> None:
         self.jobs_submitted = self._counter("jobs_submitted", "Jobs accepted.", "model", "lane")
@@ -139,6 +101,9 @@ class Metrics:
         self.hints_published = self._counter("hints_published", "Hints put into the broker.")
         self.hints_pulled = self._counter("hints_pulled", "Hints taken from the broker.")
         self.hints_invalid = self._counter("hints_invalid", "Broker messages dropped because they are no hints.")
+        self.hints_found_lost = self._counter(
+            "hints_found_lost", "Jobs that a worker found in the database though a hint should have told it of them."
+        )
         self.relayed_jobs = self._counter(
             "relayed_jobs", "Jobs that the relay announced: delayed, retried, or nobody had claimed them in time."
         )
@@ -146,6 +111,16 @@ class Metrics:
         self.announcements_failed = self._counter("announcements_failed", "Jobs not announced: the broker was down.")
         self.rings_published = self._counter("rings_published", "Rings sent (one may name many jobs).")
         self.rings_failed = self._counter("rings_failed", "Rings not sent: the broker was down.")
+
+    def _define_outbox_metrics(self) -> None:
+        self.deliveries = self._counter(
+            "deliveries", "Attempts of deliveries, by what became of them.", "kind", "outcome"
+        )
+        self.delivery_seconds = self._histogram(
+            "delivery_attempt_seconds", "Duration of one attempt of a delivery.", _WAIT_BUCKETS, "kind"
+        )
+        self.purged = self._counter("purged", "What retention removed.", "what")
+        self.orphans_removed = self._counter("orphans_removed", "Result blobs removed because no job names them.")
 
     def count_rescue(self, *, requeued: int, ended: Iterable[str], dead_boots: int) -> None:
         """Counts what a rescue or a burial did: jobs queued again, states that others ended in, boots."""
@@ -155,22 +130,32 @@ class Metrics:
         self.dead_boots.inc(dead_boots)
 
     def watch_queues(self, read: ReadDepths) -> None:
-        """Adds queue depth and oldest age, read from the database at each scrape; for one process of the fleet."""
-        collector = _QueueCollector(read, self.scrape_failures)
-        self._queues.append(collector)
-        self._registry.register(collector)
+        """Adds depth, oldest age and backlog of the queues, read from the database at each scrape."""
+        self._queues.append(QueueReader(read, self.scrape_failures))
+
+    def watch_outbox(self, read: ReadOutbox) -> None:
+        """Adds depth and oldest age of the outbox, read from the database at each scrape."""
+        self._outboxes.append(OutboxReader(read, self.scrape_failures))
 
     def render(self) -> bytes:
         """Returns all metrics in Prometheus' text format: of this process, or of all that share the folder."""
+        counted = self._counted()
+        cost = seconds_per_job(counted)
+        read = [family for queues in self._queues for family in queues.families(cost)]
+        read += [family for outbox in self._outboxes for family in outbox.families()]
+        shown = CollectorRegistry(auto_describe=False)
+        shown.register(Fixed([*counted, *read, _build_info()]))
+        return generate_latest(shown)
+
+    def _counted(self) -> list[Metric]:
+        """Returns what was counted here, or by all processes that share the folder."""
         if self._metrics_dir is None:
-            return generate_latest(self._registry)
+            return list(self._registry.collect())
         forget_dead_processes(self._metrics_dir)
         # A fresh registry: the process's own one would report its own values a second time.
         merged = CollectorRegistry()
         multiprocess.MultiProcessCollector(merged, path=str(self._metrics_dir))  # type: ignore[no-untyped-call]
-        for collector in self._queues:
-            merged.register(collector)
-        return generate_latest(merged)
+        return list(merged.collect())
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"batchfleet_{name}", text, labels, registry=self._registry)
@@ -179,39 +164,13 @@ class Metrics:
         return Histogram(f"batchfleet_{name}", text, labels, buckets=buckets, registry=self._registry)
 
 
-class _QueueCollector(Collector):
-    """Depth and oldest age of each queue, straight from the truth."""
-
-    def __init__(self, read: ReadDepths, failures: Counter) -> None:
-        self._read = read
-        self._failures = failures
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Names its metrics without reading the database, as registration asks."""
-        return self._families()
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Reads the queues. A database that is down costs these two metrics, not the scrape."""
-        try:
-            depths = self._read()
-        except BatchfleetError:
-            self._failures.inc()
-            return
-        jobs, ages = self._families()
-        for depth in depths:
-            labels = (depth.model, str(depth.lane), str(depth.state))
-            jobs.add_metric(labels, depth.jobs)
-            ages.add_metric(labels, depth.oldest_age_s)
-        yield jobs
-        yield ages
-
-    @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
-        labels = ("model", "lane", "state")
-        return (
-            GaugeMetricFamily("batchfleet_queue_jobs", "Jobs queued and running.", labels=labels),
-            GaugeMetricFamily("batchfleet_queue_oldest_age_seconds", "Age of the oldest of them.", labels=labels),
-        )
+def _build_info() -> Metric:
+    """Values do not fit into the files that processes share, so it is made at each scrape."""
+    info = GaugeMetricFamily(
+        "batchfleet_build_info", "Always 1; its label says which version runs.", labels=["version"]
+    )
+    info.add_metric([__version__], 1)
+    return info
 
 
 def setup_metrics(metrics_dir: Path | None = None) -> Metrics:
@@ -221,49 +180,8 @@ def setup_metrics(metrics_dir: Path | None = None) -> Metrics:
     """
     if metrics_dir is None:
         return Metrics()
-    metrics_dir.mkdir(parents=True, exist_ok=True)
-    forget_dead_processes(metrics_dir)
-    # The library looks at the variable when it is imported, which may have happened long before the settings
-    # were read. Its value class is looked up at each metric's creation, so setting both here is enough.
-    os.environ[_MULTIPROCESS_VARIABLE] = str(metrics_dir)
-    for kind in _VALUE_FILES:
-        _allocate(metrics_dir / f"{kind}_{os.getpid()}.db")
-    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+    share_values(metrics_dir)
     return Metrics(metrics_dir=metrics_dir)
-
-
-def _allocate(path: Path) -> None:
-    """Gives a value file its blocks before the library maps it: a sparse map on a full disk kills with SIGBUS.
-
-    Raises:
-        OSError: If the disk is full; the process then says so instead of dying later.
-    """
-    if hasattr(os, "posix_fallocate"):  # not on macOS
-        with path.open("ab") as file:
-            os.posix_fallocate(file.fileno(), 0, _VALUE_FILE_BYTES)
-
-
-def forget_dead_processes(metrics_dir: Path) -> None:
-    """Removes the gauges of processes that are gone. Their counters stay: totals must not shrink."""
-    for path in metrics_dir.glob("gauge_live*_*.db"):
-        pid = path.stem.rpartition("_")[2]
-        if pid.isdecimal() and not process_alive(int(pid)):
-            path.unlink(missing_ok=True)
-
-
-def process_alive(pid: int) -> bool:
-    """Returns whether a process of this machine runs; one that waits for its parent to reap it does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return not Path("/proc/self").exists()  # without /proc, the signal's word must do
-    return not fields.rpartition(b")")[2].lstrip().startswith(b"Z")
 
 
 class Stopwatch:
