@@ -119,9 +119,17 @@ class UnavailableError(BatchfleetError):
 
 
 class StoreUnavailableError(UnavailableError):
-    """The database cannot be reached or does not answer."""
+    """The database cannot be reached, does not answer, or has no schema for this code.
+
+    Attributes:
+        detail: What the driver said: for the log only, since it tells of hosts, users and statements. None if nothing.
+    """
 
     code = "store_unavailable"
+
+    def __init__(self, message: str, *, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class BrokerUnavailableError(UnavailableError):

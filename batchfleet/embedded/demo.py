@@ -46,14 +46,14 @@ _WIDTH = 110
 """Of the output where it is no terminal: a pipe or a file."""
 
 
-def run_demo(*, texts: int, workers: int | None, as_json: bool) -> Exit:
+def run_demo(*, texts: int, workers: int | None, postgres: bool = False, as_json: bool) -> Exit:
     """Runs the demo and cleans up after itself; returns the exit code."""
     console = Console(stderr=as_json, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="batchfleet-demo-"))
     session: FleetSession | None = None
     try:
         console.rule("[bold]batchfleet demo")
-        selection, session = _prepare(console, folder, workers)
+        selection, session = _prepare(console, folder, workers, postgres)
         with session:
             report = _work(console, session, english_sentences(texts), selection, workers or usable_cores())
         _check_stopped(session)
@@ -69,7 +69,7 @@ def run_demo(*, texts: int, workers: int | None, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _prepare(console: Console, folder: Path, workers: int | None) -> tuple[Selection, FleetSession]:
+def _prepare(console: Console, folder: Path, workers: int | None, postgres: bool) -> tuple[Selection, FleetSession]:
     console.print(f"Model: all-MiniLM-L6-v2, kept in {cache_dir()}")
     repository, files = cached_demo_model(lambda text: console.print(f"  {escape(text)}", style="dim"))
     selection = choose_variant(files, state_file=folder / "state" / "variants.json")
@@ -84,7 +84,7 @@ def _prepare(console: Console, folder: Path, workers: int | None) -> tuple[Selec
         "BATCHFLEET_MODELS_URL": f"file://{repository.root.resolve()}",
         "BATCHFLEET_WORKER_VARIANT": selection.chosen,
     }
-    return selection, FleetSession(folder, workers=workers, environment=settings)
+    return selection, FleetSession(folder, workers=workers, postgres=postgres, environment=settings)
 
 
 def _work(

@@ -30,6 +30,8 @@ class Exit(IntEnum):
     """No fleet answers at the URL."""
     TIMEOUT = 10
     """The time to wait is over; the work goes on."""
+    DENIED = 11
+    """The API key is missing, opens nothing, or may not do that."""
     CONFIG = EXIT_CONFIG
     """A setting cannot work; the message names it."""
     INTERRUPTED = 130

@@ -51,7 +51,8 @@ class DataDirLock:
             DataDirError: If the folder cannot be made or written.
         """
         try:
-            data_dir.mkdir(parents=True, exist_ok=True)
+            if not data_dir.is_dir():
+                data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Not inherited (PEP 446): a child must not keep the folder locked after us.
             self._file = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:

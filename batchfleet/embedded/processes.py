@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class ProcessStat:
     """One line of `/proc/<pid>/stat`.
 
     Attributes:
+        parent: The pid of the process that started it, or took it over.
         group: Its process group; each child of a supervisor leads one, its own helpers are in it.
         state: The kernel's letter; `Z` is a zombie, dead for us though it still has a pid.
         start_ticks: When it started; pid and start together never repeat.
@@ -29,6 +30,7 @@ class ProcessStat:
     """
 
     pid: int
+    parent: int
     group: int
     state: str
     start_ticks: int
@@ -52,6 +54,7 @@ def read_stat(pid: int) -> ProcessStat | None:
     user, system, reaped_user, reaped_system = (int(value) for value in fields[11:15])
     return ProcessStat(
         pid=pid,
+        parent=int(fields[1]),
         group=int(fields[2]),
         state=fields[0],
         start_ticks=int(fields[19]),
@@ -71,9 +74,18 @@ def alive(pid: int, start_ticks: int | None = None) -> bool:
 def members(groups: Iterable[int]) -> list[ProcessStat]:
     """Returns all running processes of these process groups, helpers and orphans included."""
     wanted = frozenset(groups)
+    return [stat for stat in _running() if stat.group in wanted]
+
+
+def children_of(parent: int) -> list[ProcessStat]:
+    """Returns the running processes that a process has started, whatever group they have made for themselves."""
+    return [stat for stat in _running() if stat.parent == parent]
+
+
+def _running() -> Iterator[ProcessStat]:
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
     stats = (read_stat(pid) for pid in pids)
-    return [stat for stat in stats if stat is not None and stat.group in wanted and not stat.dead]
+    return (stat for stat in stats if stat is not None and not stat.dead)
 
 
 def kill(pid: int) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 _SEED = 20
@@ -22,6 +23,12 @@ def english_sentences(count: int) -> list[str]:
     Pages of the manual come first (`pydoc_data`, which some distributions leave out), docstrings of the
     standard library fill up.
     """
+    return list(_chosen(count))
+
+
+@cache
+def _chosen(count: int) -> tuple[str, ...]:
+    """Kept, since it parses a part of the standard library: seconds on a slow machine."""
     found: dict[str, None] = {}
     for text in _texts():
         for sentence in sentences_of(text):
@@ -30,7 +37,7 @@ def english_sentences(count: int) -> list[str]:
             break
     chosen = list(found)
     random.Random(_SEED).shuffle(chosen)  # noqa: S311 - a fixed order is the point
-    return chosen[:count]
+    return tuple(chosen[:count])
 
 
 def sentences_of(text: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ class FleetSession:
     Args:
         data_dir: Holds everything of it, its log (`up.log`) included.
         workers: Worker processes; None for one a usable core.
+        postgres: Whether it keeps its jobs in an embedded Postgres.
         environment: Settings on top of our environment; settings of ours that place things elsewhere are dropped.
         options: Further options of `batchfleet up`.
         ready_s: How long the start may take.
@@ -45,12 +46,17 @@ class FleetSession:
         data_dir: Path,
         *,
         workers: int | None = None,
+        postgres: bool = False,
         environment: Mapping[str, str] | None = None,
         options: Sequence[str] = ("--model", "none"),
         ready_s: float = _READY_S,
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self._data_dir = data_dir
+        if postgres:
+            options = (*options, "--postgres")
+            # A temporary folder is closed to the user who runs the server where we are root.
+            data_dir.chmod(data_dir.stat().st_mode | 0o011)
         self._command = up_command(data_dir, workers, options)
         self._environment = {**clean_environment(), **(environment or {})}
         self._ready_s = ready_s

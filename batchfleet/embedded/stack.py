@@ -7,9 +7,11 @@
       blobs/ models/    large results, the model repository
       state/ metrics/   journals and measurements, shared metrics of the running processes
       valkey/ run/      the doorbell, pid files
+      postgres/         the truth instead, with --postgres
       lock stack.json   who runs here, and where it answers
 """
 
+import contextlib
 import json
 import os
 import site
@@ -22,12 +24,14 @@ from typing import Self
 
 import batchfleet
 from batchfleet.embedded.child import ChildSpec
+from batchfleet.embedded.names import worker_names
+from batchfleet.embedded.postgres import EmbeddedPostgres, prepare_postgres
 from batchfleet.embedded.valkey import EmbeddedValkey, free_port, prepare
 from batchfleet.errors import BatchfleetError
-from batchfleet.settings import Settings, check_host
+from batchfleet.settings import Settings
 
-_WORKERS, _SCHEDULER, _API, _VALKEY = range(4)
-"""Order of stopping: workers drain first, while the API still answers and the doorbell still rings."""
+_WORKERS, _SCHEDULER, _API, _VALKEY, _POSTGRES = range(5)
+"""Order of stopping: workers drain first, while the API still answers and the doorbell still rings; the truth last."""
 
 _STOP_S = 10.0
 _API_STOP_S = 25.0
@@ -50,12 +54,14 @@ class StackSpec:
         data_dir: Holds everything of the fleet; made if missing.
         port: 0 takes a free one.
         workers: Worker processes.
+        postgres: Whether the truth lies in an embedded Postgres instead of a SQLite file.
     """
 
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
+    postgres: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +71,14 @@ class Stack:
     Attributes:
         environment: Settings of all parts, as environment variables on top of ours.
         valkey: The doorbell, or None where there is none to start.
+        postgres: The database, or None where there is none to start.
     """
 
     spec: StackSpec
     port: int
     environment: Mapping[str, str]
     valkey: EmbeddedValkey | None
+    postgres: EmbeddedPostgres | None = None
 
     @property
     def url(self) -> str:
@@ -89,11 +97,13 @@ class Stack:
         """Returns all processes."""
         drain_s = self.settings.drain_s + _DRAIN_EXTRA_S
         specs = [self._ours("api", "api", _API, stop_s=_API_STOP_S), self._ours("scheduler", "scheduler", _SCHEDULER)]
-        for slot in range(self.spec.workers):
-            name = {"BATCHFLEET_WORKER_NAME": f"{socket.gethostname()}-{slot}"}
-            specs.append(self._ours(f"worker-{slot}", "workers", _WORKERS, stop_s=drain_s, extra=name))
+        for slot, name in enumerate(worker_names(self.spec.workers)):
+            named = {"BATCHFLEET_WORKER_NAME": name}
+            specs.append(self._ours(f"worker-{slot}", "workers", _WORKERS, stop_s=drain_s, extra=named))
         if self.valkey is not None:
             specs.append(self.valkey.child(_VALKEY))
+        if self.postgres is not None:
+            specs.append(self.postgres.child(_POSTGRES))
         return specs
 
     def _ours(
@@ -116,22 +126,23 @@ def lay_out(spec: StackSpec, environ: Mapping[str, str] = os.environ) -> Stack:
     whatever it leaves open lives in the data folder.
 
     Raises:
-        UnsafeHostError: If the host is not this machine's own.
         PortInUseError: If the port is taken.
+        PostgresServerError: If an embedded Postgres was asked for and cannot be run.
         BatchfleetError: If the folder's name cannot be part of a URL.
     """
-    check_host(spec.host, named="--host (BATCHFLEET_API_HOST)")
     data_dir = spec.data_dir.resolve()
     if set(str(data_dir)) & set("?#%\n"):
         raise BatchfleetError(f"the data folder's path must not hold any of ? # %: {data_dir}")
     for folder in ("blobs", "models", "state", "metrics", "run"):
         (data_dir / folder).mkdir(parents=True, exist_ok=True)
+    _keep_private(data_dir)
     _forget_metrics(data_dir / "metrics")
     own_broker = "BATCHFLEET_BROKER_URL" in environ
     valkey = None if own_broker else prepare(data_dir / "valkey")
     port = _take_port(spec.host, spec.port)
+    postgres = prepare_postgres(data_dir / "postgres", _processes(spec)) if spec.postgres else None
     defaults = {
-        "BATCHFLEET_DATABASE_URL": f"sqlite:///{data_dir}/batchfleet.db",
+        "BATCHFLEET_DATABASE_URL": postgres.url if postgres else f"sqlite:///{data_dir}/batchfleet.db",
         "BATCHFLEET_BROKER_URL": valkey.url if valkey else "none",
         "BATCHFLEET_BLOB_URL": f"file://{data_dir}/blobs",
         "BATCHFLEET_MODELS_URL": f"file://{data_dir}/models",
@@ -140,7 +151,8 @@ def lay_out(spec: StackSpec, environ: Mapping[str, str] = os.environ) -> Stack:
     }
     given = {name: value for name, value in environ.items() if name in defaults}
     listen = {"BATCHFLEET_API_HOST": spec.host, "BATCHFLEET_API_PORT": str(port)}
-    return Stack(spec=spec, port=port, environment={**defaults, **given, **listen}, valkey=valkey)
+    environment = {**defaults, **given, **listen}
+    return Stack(spec=spec, port=port, environment=environment, valkey=valkey, postgres=postgres)
 
 
 def python_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -162,6 +174,7 @@ class StackInfo:
         pid: The supervisor's.
         pids: Those of its children, by name.
         restarts: How often a child was started again.
+        workers: How many workers there should be.
     """
 
     url: str
@@ -169,6 +182,7 @@ class StackInfo:
     data_dir: str
     pids: dict[str, int]
     restarts: int = 0
+    workers: int = 0
 
     def write(self) -> None:
         """Publishes it, whole or not at all."""
@@ -200,6 +214,11 @@ class StackInfo:
         (data_dir / "stack.json").unlink(missing_ok=True)
 
 
+def _processes(spec: StackSpec) -> int:
+    """Returns how many processes talk to the database: API and scheduler, and of each worker its keeper as well."""
+    return 2 + 2 * spec.workers
+
+
 def _take_port(host: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if port == 0:
@@ -209,6 +228,15 @@ def _take_port(host: str, port: int) -> int:
             return port
     except OSError as error:
         raise PortInUseError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _keep_private(data_dir: Path) -> None:
+    """Closes to other users what an earlier version left open to them: jobs, results, secrets of webhooks."""
+    modes = dict.fromkeys(("blobs", "state", "metrics", "run"), 448)
+    modes |= {f"batchfleet.db{suffix}": 0o600 for suffix in ("", "-wal", "-shm", ".lock")}
+    for name, mode in modes.items():
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's: he decides
+            (data_dir / name).chmod(mode)
 
 
 def _forget_metrics(folder: Path) -> None:

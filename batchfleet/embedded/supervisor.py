@@ -104,10 +104,11 @@ class Supervisor:
 
     # -- running ------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Starts all children, the last to be stopped first."""
+    def start(self, *names: str) -> None:
+        """Starts the children of these names (all if there are none) that do not run, the last to be stopped first."""
         for child in sorted(self._children, key=lambda child: -child.spec.stage):
-            self._start(child)
+            if child.pid is None and child.restart_at is None and (not names or child.spec.name in names):
+                self._start(child)
 
     def step(self, timeout_s: float) -> bool:
         """Sleeps until something happens or the time is over, and restarts whom it is time to restart.
@@ -155,8 +156,9 @@ class Supervisor:
         groups = set(self.pids().values())
         for child in self._children:
             child.restart_at = None
-            child.send(signal.SIGKILL)
+            child.send(child.spec.death_signal)
         for child in self._children:
+            child.kill()
             if child.wait() is not None:
                 self._pid_files.remove(child.spec.name)
         self._end_helpers(groups)
@@ -212,7 +214,7 @@ class Supervisor:
 
     def _stop_stage(self, children: list[Child], asked: int) -> bool:
         for child in children:
-            child.send(signal.SIGTERM)
+            child.send(child.spec.stop_signal)
         end = self._clock() + max(child.spec.stop_s for child in children)
         while any(child.running() for child in children):
             left_s = end - self._clock()
@@ -224,7 +226,7 @@ class Supervisor:
         for child in children:
             if child.running():
                 _log.warning("%s %s", child.spec.name, why, extra={"action": Action.CHILD_KILLED})
-                child.send(signal.SIGKILL)
+                child.kill()
             if child.wait() is not None:
                 self._pid_files.remove(child.spec.name)
         return clean

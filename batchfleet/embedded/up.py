@@ -17,6 +17,7 @@ from batchfleet.embedded.lock import AlreadyRunningError, DataDirError, DataDirL
 from batchfleet.embedded.lock_watch import LockWatch
 from batchfleet.embedded.processes import PidFiles
 from batchfleet.embedded.readiness import Readiness
+from batchfleet.embedded.server_user import PostgresServerError
 from batchfleet.embedded.stack import PortInUseError, Stack, StackInfo, StackSpec, lay_out
 from batchfleet.embedded.supervisor import Supervisor
 from batchfleet.embedded.telling import tell_error, words_of
@@ -29,6 +30,8 @@ from batchfleet.telemetry import setup_metrics
 
 Say = Callable[[str], None]
 
+_PRIVATE = 0o077
+"""Nothing that a fleet writes is for other users: webhook secrets and what people submit lie in it."""
 _PROBE_S = 0.1
 _WATCH_S = 5.0
 _FAILURES_BEFORE_READY = 4
@@ -54,6 +57,7 @@ _EXITS: Mapping[type[BatchfleetError], Exit] = MappingProxyType(
         NoModelError: Exit.NO_MODEL,
         NotStartedError: Exit.NOT_READY,
         PortInUseError: Exit.PORT_IN_USE,
+        PostgresServerError: Exit.CONFIG,
         SettingsError: Exit.CONFIG,
         UnsafeHostError: Exit.CONFIG,
     }
@@ -81,6 +85,7 @@ def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | 
         tell_error(message, code=error_code, as_json=as_json, who="batchfleet up")
         return code
 
+    before = os.umask(_PRIVATE)
     try:
         _check(spec)
         with DataDirLock(spec.data_dir) as lock:
@@ -89,6 +94,8 @@ def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | 
         return refuse(str(error), error.code, _EXITS.get(type(error), Exit.FAILED))
     except OSError as error:  # a full disk, a folder that is no folder
         return refuse(words_of(error), "system_error", Exit.FAILED)
+    finally:
+        os.umask(before)
 
 
 def _check(spec: StackSpec) -> None:
@@ -96,14 +103,18 @@ def _check(spec: StackSpec) -> None:
 
     Raises:
         SettingsError: If a setting of the environment is wrong.
-        UnsafeHostError: If others could reach the host.
+        UnsafeHostError: If others could reach the host without a key.
     """
-    database_url = read_settings().database_url
+    settings = read_settings()
+    if spec.postgres and "BATCHFLEET_DATABASE_URL" in os.environ:
+        raise SettingsError(
+            "--postgres starts a database of the fleet's own, and BATCHFLEET_DATABASE_URL names another: leave one out"
+        )
     try:
-        require_usable_database(database_url)
+        require_usable_database(settings.database_url)
     except ValueError as error:
         raise SettingsError(f"BATCHFLEET_DATABASE_URL: {error}") from None
-    check_host(spec.host, named="--host (BATCHFLEET_API_HOST)")
+    check_host(spec.host, require_keys=settings.require_keys, named="--host (BATCHFLEET_API_HOST)")
 
 
 def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:
@@ -121,7 +132,6 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
             make_demo_model(repository, lambda text: say(f"  {text}"))
         except BatchfleetError as error:
             raise NoModelError(str(error)) from error
-    _upgrade_database(stack)
     metrics = setup_metrics(stack.settings.metrics_dir)
 
     def count(name: str, reason: str) -> None:
@@ -146,36 +156,58 @@ class _Run:
         self._json_out = json_out
 
     def until_stopped(self, *, needs_worker: bool) -> Exit:
-        self._say(f"starting {self._stack.spec.workers} worker(s), scheduler and API at {self._stack.url}")
-        self._supervisor.start()
-        store = SqlStore(self._stack.settings.database_url)
-        workers = self._stack.spec.workers if needs_worker else 0
-        failing = self._until_ready(Readiness(self._stack.url, store.workers, workers=workers))
-        store.close()
-        if failing is not None:
-            self._supervisor.stop()
-            raise NotStartedError(f"{failing} keeps failing, giving up; its log is {self._log_of(failing)}")
+        self._start_database()
+        if self._supervisor.stops_asked == 0:
+            self._start_fleet(needs_worker)
         if self._supervisor.stops_asked == 0:
             self._announce(needs_worker)
             self._watch()
         return self._stop()
 
-    def _log_of(self, name: str) -> str:
-        return str(self._stack.spec.data_dir / "valkey" / "valkey.log") if name == "valkey" else "above"
+    def _start_database(self) -> None:
+        postgres = self._stack.postgres
+        if postgres is not None:
+            self._say(f"starting Postgres in {postgres.data.parent}")
+            self._supervisor.start("postgres")
+            self._until(postgres.answers, lambda: "Postgres does not answer yet")
+        if self._supervisor.stops_asked == 0:
+            _upgrade_database(self._stack)
 
-    def _until_ready(self, readiness: Readiness) -> str | None:
-        """Waits until the fleet is ready or asked to stop; returns who fails too often to wait on."""
+    def _start_fleet(self, needs_worker: bool) -> None:
+        self._say(f"starting {self._stack.spec.workers} worker(s), scheduler and API at {self._stack.url}")
+        self._supervisor.start()
+        store = SqlStore(self._stack.settings.database_url)
+        workers = self._stack.spec.workers if needs_worker else 0
+        readiness = Readiness(self._stack.url, store.workers, workers=workers)
+        try:
+            self._until(lambda: readiness.ready(self._supervisor.pids().values()), lambda: readiness.missing)
+        finally:
+            store.close()
+
+    def _log_of(self, name: str) -> str:
+        if name == "valkey":
+            return str(self._stack.spec.data_dir / "valkey" / "valkey.log")
+        return str(self._stack.postgres.log) if self._stack.postgres and name == "postgres" else "above"
+
+    def _until(self, ready: Callable[[], bool], missing: Callable[[], str]) -> None:
+        """Waits until it is ready or we are asked to stop.
+
+        Raises:
+            NotStartedError: If a part fails too often to wait on; everything is stopped then.
+        """
         began = time.monotonic()
         told_s = 10.0
         while self._supervisor.stops_asked == 0:
             self._supervisor.step(_PROBE_S)
             failing = self._supervisor.failing(_FAILURES_BEFORE_READY)
-            if failing is not None or readiness.ready(self._supervisor.pids().values()):
-                return failing
+            if failing is not None:
+                self._supervisor.stop()
+                raise NotStartedError(f"{failing} keeps failing, giving up; its log is {self._log_of(failing)}")
+            if ready():
+                return
             if time.monotonic() - began > told_s:
-                self._say(f"still starting: {readiness.missing}")
+                self._say(f"still starting: {missing()}")
                 told_s *= 2
-        return None
 
     def _announce(self, needs_worker: bool) -> None:
         info = self._publish()
@@ -214,6 +246,7 @@ class _Run:
             data_dir=str(spec.data_dir.resolve()),
             pids=supervisor.pids(),
             restarts=supervisor.restarts,
+            workers=spec.workers,
         )
         info.write()
         return info

@@ -40,12 +40,14 @@ class BenchSpec:
         rounds: How often loop and fleet take turns.
         url: A fleet that runs already; None starts a fresh one.
         workers: Worker processes of a fresh one; None for one a core.
+        postgres: Whether a fresh one keeps its jobs in an embedded Postgres.
     """
 
     texts: int = 10_000
     rounds: int = 3
     url: str | None = None
     workers: int | None = None
+    postgres: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _fleet(spec: BenchSpec, repository: ModelRepository, files: ModelFiles, say:
     }
     with (
         tempfile.TemporaryDirectory(prefix="batchfleet-bench-") as folder,
-        FleetSession(Path(folder), workers=spec.workers, environment=settings) as session,
+        FleetSession(Path(folder), workers=spec.workers, postgres=spec.postgres, environment=settings) as session,
         Client(session.url) as client,
     ):
         say(f"a fresh fleet is ready at {session.url}")

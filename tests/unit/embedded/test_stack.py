@@ -15,7 +15,6 @@ from batchfleet.embedded.stack import (
 )
 from batchfleet.embedded.valkey import valkey_binary
 from batchfleet.errors import BatchfleetError
-from batchfleet.settings import UnsafeHostError, check_host
 
 
 def test_everything_lives_in_the_data_folder(tmp_path: Path) -> None:
@@ -63,18 +62,6 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{port}"):
             lay_out(StackSpec(data_dir=tmp_path, port=port), environ={})
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
-def test_this_machines_own_addresses_pass(host: str) -> None:
-    check_host(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])  # noqa: S104
-def test_others_are_refused_before_anything_is_made(host: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsafeHostError, match="BATCHFLEET_API_HOST"):
-        lay_out(StackSpec(data_dir=tmp_path / "data", host=host, port=0), environ={})
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_folder_that_no_url_can_hold_is_refused(tmp_path: Path) -> None:

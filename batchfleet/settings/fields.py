@@ -1,49 +1,53 @@
-"""Settings of all processes: environment variables with the prefix `BATCHFLEET_`, validated once at start.
+"""All settings: their types, defaults and bounds. Each is documented in `docs/reference/settings.md`."""
 
-Each is documented in `docs/reference/settings.md`; a test holds the page to this module.
-"""
-
-import ipaddress
+import os
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SecretsSettingsSource,
+    SettingsConfigDict,
+)
 
-from batchfleet.errors import BatchfleetError
-
-EXIT_CONFIG: Final = 78
-"""Exit code of a process whose settings cannot be used (EX_CONFIG): a supervisor need not try again."""
-
-_PREFIX: Final = "BATCHFLEET_"
-_DATABASES: Final = ("sqlite:///", "postgresql+psycopg://")
-_BROKERS: Final = ("redis://", "rediss://", "redis+socket://")
+from batchfleet.settings.broker_url import check_broker_url
+from batchfleet.settings.database_url import check_database_url, with_password
+from batchfleet.settings.errors import PREFIX
+from batchfleet.settings.secret_files import secrets_folder
+from batchfleet.settings.urls import check_folder, check_folder_or_bucket, is_plain_server
+from batchfleet.settings.values import check_networks, check_sealing_keys
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 24 * 3600, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=2**40)]
 Retention = Annotated[float, Field(ge=60, le=10 * 366 * 24 * 3600, allow_inf_nan=False)]
 
 
-class SettingsError(BatchfleetError):
-    """A setting cannot be used; the message names the environment variable."""
-
-    code = "settings_invalid"
-
-
-class UnsafeHostError(SettingsError):
-    """The host is open to others, and there are no keys that would keep strangers out."""
-
-    code = "unsafe_host"
-
-
 class Settings(BaseSettings):
     """All settings, with the defaults of a single machine."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Says what comes first: the code, the environment, the files of the secrets folder."""
+        return init_settings, env_settings, SecretsSettingsSource(settings_cls, secrets_folder(os.environ))
 
     # -- where things are ---------------------------------------------------------------------------------
-    database_url: str = "sqlite:///batchfleet.db"
+    secrets_dir: Path | None = None
+    """Folder with a file per secret setting, such as `batchfleet_database_password`; default: `/run/secrets`."""
+    database_password: SecretStr | None = None
+    """Put into `database_url`, so that only this part of it need be secret."""
+    database_url: Annotated[str, Field(validate_default=True)] = "sqlite:///batchfleet.db"
     """SQLAlchemy URL of the truth: `sqlite:///path` or `postgresql+psycopg://…`."""
     broker_url: str = "none"
     """`redis://…`, `redis+socket:///path`, or `none` (workers then find work in the database)."""
@@ -53,6 +57,8 @@ class Settings(BaseSettings):
     """The model repository: `file:///folder`."""
     s3_endpoint_url: str | None = None
     """An S3 server other than AWS: `http://host:port`. Credentials and region are found as boto3 finds them."""
+    s3_public_url: str | None = None
+    """Where callers reach that server, for links; default: the endpoint. `none`: not at all, the API reads for them."""
     s3_path_style: bool | None = None
     """Whether buckets are named in the path; default: yes with an endpoint of one's own, else no."""
     secret_key: SecretStr | None = None
@@ -61,6 +67,10 @@ class Settings(BaseSettings):
     """This machine's own files: journals, measurements."""
     metrics_dir: Path | None = None
     """Folder in which the processes of one machine share their metrics; None keeps them apart."""
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port on which a worker or a scheduler shows its metrics itself; None: an API process beside it does."""
+    metrics_host: str = "127.0.0.1"
+    """Where that port is open. It asks for no key."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
     otlp_endpoint: str | None = None
@@ -130,15 +140,15 @@ class Settings(BaseSettings):
     announced_hints: Count = 512
     """Hints of one flow in the broker over which the relay holds back at most; it begins far below."""
     control_threads: Annotated[int, Field(ge=1, le=64)] = 4
-    """Tasks of the control plane (webhooks, outputs, retention) that one scheduler runs at once."""
+    """Webhooks a scheduler sends at once, of one tenant half of them at most; half as many outputs beside them."""
     result_retention_s: Retention = 7 * 24 * 3600.0
     """How long results are kept after their job ended; asked for later, they are gone (410)."""
     job_retention_s: Retention = 30 * 24 * 3600.0
-    """How long jobs are remembered after they ended, and deliveries after they were made."""
+    """How long jobs and deliveries are remembered after they ended."""
     orphan_grace_s: Retention = 24 * 3600.0
     """Age over which a blob that no job names is removed; above the longest run timeout by a lease."""
     webhook_timeout_s: Annotated[float, Field(gt=0, le=60)] = 15.0
-    """How long one attempt of a webhook may take, from connecting to the answer's head."""
+    """How long one attempt of a webhook may take, from resolving the name to the answer's head."""
     webhook_networks: Annotated[tuple[str, ...], NoDecode] = ()
     """Networks (`10.0.0.0/8`, comma-separated) that webhooks may reach though they are not public."""
 
@@ -157,83 +167,65 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("blob_url", "models_url")
+    @field_validator("webhook_networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_networks(value)
+
+    @field_validator("secret_key")
+    @classmethod
+    def _sealing_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None or not value.get_secret_value().strip() else check_sealing_keys(value)
+
+    @field_validator("models_url")
     @classmethod
     def _only_folders(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme != "file" or parts.netloc or not parts.path:
-            raise ValueError("must be file:///folder")
+        return check_folder(value)
+
+    @field_validator("blob_url")
+    @classmethod
+    def _folder_or_bucket(cls, value: str) -> str:
+        return check_folder_or_bucket(value)
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _collector(cls, value: str | None) -> str | None:
+        if not value:
+            return None
+        if not is_plain_server(value):
+            raise ValueError("must be http://host:4318 or https://host, without a user (OTEL_EXPORTER_OTLP_HEADERS)")
         return value
+
+    @field_validator("s3_endpoint_url", "s3_public_url")
+    @classmethod
+    def _plain_endpoint(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if not value:
+            return None
+        public = info.field_name == "s3_public_url"
+        if public and value == "none":
+            return value
+        if not is_plain_server(value):
+            or_none = ", or none" if public else ""
+            raise ValueError(f"must be http://host:port or https://host, without a user or password{or_none}")
+        return value.rstrip("/")
 
     @field_validator("database_url")
     @classmethod
-    def _known_database(cls, value: str) -> str:
-        if not value.startswith(_DATABASES):
-            raise ValueError("must be sqlite:///path or postgresql+psycopg://user@host/database")
-        return value
+    def _usable_database(cls, value: str, info: ValidationInfo) -> str:
+        checked = check_database_url(value)
+        password = info.data.get("database_password")
+        return checked if password is None else with_password(checked, password.get_secret_value())
 
     @field_validator("broker_url")
     @classmethod
-    def _known_broker(cls, value: str) -> str:
-        if value != "none" and not value.startswith(_BROKERS):
-            raise ValueError("must be none, redis://host:port/0, rediss://… or redis+socket:///path")
-        return value
+    def _usable_broker(cls, value: str) -> str:
+        return check_broker_url(value)
 
     @model_validator(mode="after")
     def _ttl_spans_heartbeats(self) -> Self:
         if self.lease_ttl_s < 3 * self.heartbeat_s:
             raise ValueError(
-                f"{_PREFIX}LEASE_TTL_S={self.lease_ttl_s:g} must be at least three times "
-                f"{_PREFIX}HEARTBEAT_S={self.heartbeat_s:g}: one late heartbeat must not be a death"
+                f"{PREFIX}LEASE_TTL_S={self.lease_ttl_s:g} must be at least three times "
+                f"{PREFIX}HEARTBEAT_S={self.heartbeat_s:g}: one late heartbeat must not be a death"
             )
         return self
-
-
-def read_settings() -> Settings:
-    """Returns the settings of this process.
-
-    Raises:
-        SettingsError: If any is wrong; the message has a line for each, with the variable's name.
-    """
-    try:
-        return Settings()
-    except ValidationError as error:
-        lines = []
-        for wrong in error.errors(include_url=False, include_input=False):
-            variable = f"{_PREFIX}{str(wrong['loc'][0]).upper()}: " if wrong["loc"] else ""
-            # Not the value itself: a URL may hold a password.
-            lines.append(f"{variable}{wrong['msg'].removeprefix('Value error, ')}")
-        raise SettingsError("\n".join(lines)) from None
-
-
-def check_host(host: str, *, named: str = f"{_PREFIX}API_HOST") -> None:
-    """Lets loopback pass.
-
-    Args:
-        host: Where to listen.
-        named: What the user knows the setting by.
-
-    Raises:
-        UnsafeHostError: If others could reach it.
-    """
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise UnsafeHostError(
-            f"{named} {host}: this version has no keys, so it listens on loopback only (127.0.0.1, ::1 or "
-            "localhost); put a proxy that authenticates in front of it"
-        )
-
-
-def folder_of(url: str) -> Path:
-    """Returns the folder that a `file:///…` URL names.
-
-    Raises:
-        ValueError: If it is another kind of URL.
-    """
-    parts = urlsplit(url)
-    if parts.scheme != "file":
-        raise ValueError(f"not a file URL: {url}")
-    return Path(unquote(parts.path))
