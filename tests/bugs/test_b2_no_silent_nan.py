@@ -16,10 +16,10 @@ from batchfleet.inference.measure import agreement, one_by_one, pass_items, run_
 from batchfleet.inference.registry import LoadedModel, load_executor
 from batchfleet.inference.task import ItemFault
 from batchfleet.models.repository import ModelRepository
-from tests.support.models import build_tiny_encoder, tiny_text
+from tests.support.models import INTEGER, build_tiny_encoder, tiny_text
 
 
-@pytest.fixture(scope="module", params=["fp32", "int8"])
+@pytest.fixture(scope="module", params=["fp32", INTEGER])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
     root: Path = tmp_path_factory.mktemp("models")
     loaded = load_executor(ModelRepository(root).open(build_tiny_encoder(root, positions=1024)), request.param)

@@ -15,7 +15,7 @@ from batchfleet.inference.registry import LoadedModel, load_executor, load_runti
 from batchfleet.inference.runtime import RuntimeOptions, Session
 from batchfleet.models.config import Precision, Variant
 from batchfleet.models.repository import ModelFiles, ModelRepository
-from tests.support.models import VOCABULARY, build_tiny_encoder
+from tests.support.models import INTEGER, VOCABULARY, build_tiny_encoder
 
 OPTIONS = RuntimeOptions(threads=1)
 
@@ -28,13 +28,13 @@ def variant_of(provider: str, precision: Precision, file: str = "model.fp32.onnx
 CUDA = variant_of("cuda", "fp32")
 EVERY_VARIANT = (
     variant_of("cpu", "fp32"),
-    variant_of("cpu", "int8", "model.int8.onnx"),
+    variant_of("cpu", INTEGER, f"model.{INTEGER}.onnx"),
     variant_of("openvino", "fp32"),
     variant_of("openvino", "bf16"),
     CUDA,
 )
 VARIANTS = [variant for variant in EVERY_VARIANT if load_runtime(variant.runtime).refusal(variant) is None]
-ALLOWED = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.06}
+ALLOWED = {"fp32": 1e-4, "bf16": 0.05, "int8": 0.06, "int7": 0.12}
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ BAD_ONES: list[tuple[bytes, str, str | None]] = [
     (b'{"model":"tiny","inputs":["a",5]}', "invalid_request", "inputs[1]"),
     (b'{"model":"tiny","inputs":["a"],"x":1}', "invalid_request", "x"),
     (b'{"model":"tiny","inputs":["a\\u0000"]}', "invalid_request", "inputs[0]"),
-    (b'{"model":"tiny","inputs":["a"],"output_uri":"s3://b"}', "unsupported_field", "output_uri"),
+    (b'{"model":"tiny","inputs":["a"],"output_uri":"s3://b"}', "invalid_request", "output_uri"),
     (b'{"model":"tiny","inputs":["a"],"idempotency_key":"\\u00e9"}', "invalid_request", "idempotency_key"),
     (b"5", "invalid_request", None),
 ]

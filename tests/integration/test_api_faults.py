@@ -164,3 +164,17 @@ def test_no_address_is_our_fault(shared: RunningApi, path: str, query: str, meth
 
     url = f"/v1/{quote(path.encode('utf-8', 'surrogatepass'))}?{quote(query.encode('utf-8', 'surrogatepass'))}"
     assert shared.client.request(method, url).status_code < 500
+
+
+def test_a_client_that_stalls_is_answered_408_and_its_connection_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.bodies.SILENCE_S", 0.01)
+    with running_api(tmp_path) as api, socket.create_connection(("127.0.0.1", api.port), WAIT_S) as client:
+        client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+        answer = b""
+        while received := client.recv(65536):  # until it is closed
+            answer += received
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"body_timeout"' in answer

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from api.openapi import OPERATIONS, Operation
-from tests.support.apiserver import RunningApi, running_api
+from api.operations import OPERATIONS, Operation
+from batchfleet.database.trouble import NO_SCHEMA
+from migrations.run import upgrade
+from tests.support.apiserver import RunningApi, publish_model, running_api
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,19 @@ def test_without_the_database_it_is_unavailable(tmp_path: Path) -> None:
         assert api.client.get("/healthz").status_code == 200
 
 
+def test_without_a_schema_it_is_unavailable_and_says_what_to_do(tmp_path: Path) -> None:
+    """In words for anybody: of the statement, only the log has a word."""
+    publish_model(tmp_path / "models")  # as if migrated: nothing is upgraded then
+    with running_api(tmp_path) as api:
+        ready, listed = api.client.get("/readyz"), api.client.get("/v1/jobs")
+
+        assert (ready.status_code, ready.json()["parts"]["database"]) == (503, NO_SCHEMA)
+        assert (listed.status_code, listed.json()["detail"]) == (503, NO_SCHEMA)
+
+        upgrade(f"sqlite:///{tmp_path}/batchfleet.db")
+        assert api.client.get("/readyz").status_code == 200
+
+
 def test_metrics_tell_of_submissions_and_of_the_queue(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         api.submit()
@@ -99,7 +114,7 @@ def test_unknown_paths_are_problems(api: RunningApi, path: str) -> None:
 def test_unknown_query_parameters_are_refused_by_the_resources_and_by_nothing_else(
     api: RunningApi, operation: Operation
 ) -> None:
-    path = operation.path.format(job_id="job_" + "0" * 32, name="tiny")
+    path = operation.path.format(job_id="job_" + "0" * 32, delivery_id="msg_" + "0" * 32, name="tiny")
     answer = api.client.request(operation.method, path, params={"x": "1"})
 
     if path.startswith("/v1/"):

@@ -28,5 +28,7 @@ def test_behind_a_proxy_its_names_can_be_set(tmp_path: Path) -> None:
     with running_api(tmp_path, api_hosts=("fleet.example",)) as api:
         assert httpx.get(api.url + "/healthz", headers={"Host": "fleet.example"}).status_code == 200
         assert httpx.get(api.url + "/healthz", headers={"Host": "localhost"}).status_code == 421
+    with running_api(tmp_path / "keys", api_hosts=("fleet.example",), require_keys=True) as api:
+        assert httpx.get(api.url + "/healthz", headers={"Host": "whoever"}).status_code == 421
     with running_api(tmp_path / "any", api_hosts=("*",)) as api:
         assert httpx.get(api.url + "/healthz", headers={"Host": "whoever"}).status_code == 200

@@ -136,9 +136,6 @@ def test_a_new_version_is_pinned_from_when_it_is_seen(tmp_path: Path) -> None:
         ({"metadata": {"a": "x" * 16384}}, 413, "too_large", "metadata"),
         ({"colour": "red"}, 400, "invalid_request", "colour"),
         ({"adapter": "lora"}, 400, "unsupported_field", "adapter"),
-        ({"input_uri": "s3://b/k"}, 400, "unsupported_field", "input_uri"),
-        ({"output_uri": "s3://b/k"}, 400, "unsupported_field", "output_uri"),
-        ({"callback_url": ""}, 400, "unsupported_field", "callback_url"),
     ],
 )
 def test_what_is_wrong_is_named(shared: RunningApi, fields: Any, status: int, code: str, field: str) -> None:

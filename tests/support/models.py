@@ -2,7 +2,7 @@
 
     ref = build_tiny_encoder(tmp_path / "models")
     files = ModelRepository(tmp_path / "models").open(ref)
-    model = load_executor(files, "int8")
+    model = load_executor(files, INTEGER)
 
 A word of `tiny_text` is one token; any other text is cut into letters. Two tokens ([CLS], [SEP]) frame each item.
 """
@@ -18,10 +18,14 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from batchfleet.build.pipeline import build_encoder_model
-from batchfleet.models.config import Limits
+from batchfleet.inference.machine import read_cpu
+from batchfleet.models.config import Limits, Precision
 from batchfleet.models.repository import ModelRef, ModelRepository
 
 TINY_NAME = "tiny"
+INTEGER: Precision = "int7" if read_cpu().saturates_int8 else "int8"
+"""Name and precision of the quantised variant that is built for this machine."""
+
 TINY_LIMITS = Limits(max_batch_items=32, max_batch_tokens=4096, max_item_tokens=1024)
 
 FRAME_TOKENS = 2
@@ -44,7 +48,7 @@ def build_tiny_encoder(
     seed: int = 0,
     limits: Limits = TINY_LIMITS,
 ) -> ModelRef:
-    """Publishes a random encoder in the repository at `root`, with variants `fp32` and `int8`, in under a second.
+    """Publishes a random encoder in the repository at `root`, with variants `fp32` and `INTEGER`, in under a second.
 
     Args:
         root: Folder of the repository.

@@ -1,6 +1,7 @@
 """A whole worker inside the test's process: real threads and stages, a store in memory, a session of the test's."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from batchfleet.inference.one_shot import OneShotExecutor
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.inference.runtime import Session
 from batchfleet.jobs.job import (
+    NO_LINKS,
     Announcement,
     JobId,
+    JobLinks,
     JobRecord,
     Lane,
     NewJob,
@@ -27,16 +30,20 @@ from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
 from batchfleet.models.config import Limits
 from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
+from batchfleet.objects.connect import connect_objects
+from batchfleet.objects.s3_client import S3Terms
 from batchfleet.results.codec import decode
-from batchfleet.results.local_blobs import LocalBlobs
+from batchfleet.results.connect import connect_blobs
 from batchfleet.settings import Settings
 from batchfleet.telemetry import Metrics
+from batchfleet.tracing import Tracer
 from tests.support.models import build_tiny_encoder
 from tests.support.sessions import LIMITS, NumberTask, StubSession
 from workers.journal import Journal
 from workers.keeper import KeeperTerms
 from workers.lease import SharedLease
 from workers.serving import Serving
+from workers.uploads import UploadTerms
 from workers.wiring import Parts, build_worker
 
 WAIT_S = 20.0
@@ -72,6 +79,9 @@ class Pipeline:
         limits: Limits = LIMITS,
         store: JobStore | None = None,
         task: NumberTask | None = None,
+        tracer: Tracer | None = None,
+        s3_terms: S3Terms | None = None,
+        upload_terms: UploadTerms | None = None,
         **settings: object,
     ) -> None:
         self.session = StubSession() if session is None else session
@@ -83,8 +93,10 @@ class Pipeline:
         self.told = Waiter()
         self.model = build_tiny_encoder(folder / "models")
         self.boot = new_job_id()
-        self.blobs = LocalBlobs(folder / "blobs")
-        self.settings = Settings(state_dir=folder / "state", worker_name="w", **settings)  # type: ignore[arg-type]
+        defaults = {"state_dir": folder / "state", "worker_name": "w", "blob_url": (folder / "blobs").as_uri()}
+        self.settings = Settings(**(defaults | settings))  # type: ignore[arg-type]
+        self.blobs = connect_blobs(self.settings, s3_terms)
+        self.objects = connect_objects(self.settings, s3_terms)
         self._limits = limits
         self._task = NumberTask() if task is None else task
         self._ring = MemoryRing(self.hub)
@@ -94,8 +106,18 @@ class Pipeline:
         self.journal.begin_boot(self.boot)
         serving = Serving(ModelRepository(folder / "models"), self._load)
         terms = KeeperTerms(self.boot, "sqlite:///none", folder / "w.journal", 5.0)
-        parts = Parts(self.store, MemoryBroker(self.hub), MemoryRing(self.hub), self.blobs, self.metrics)
-        self.drain = build_worker(self.settings, terms, self.shared, self.journal, parts, serving, self.unfit.set)
+        parts = Parts(
+            self.store,
+            MemoryBroker(self.hub),
+            MemoryRing(self.hub),
+            self.blobs,
+            self.objects,
+            self.metrics,
+            tracer,
+        )
+        self.drain = build_worker(
+            self.settings, terms, self.shared, self.journal, parts, serving, self.unfit.set, upload_terms
+        )
 
     def start(self) -> "Pipeline":
         """Registers and starts the stages."""
@@ -106,7 +128,7 @@ class Pipeline:
 
     def submit(
         self,
-        *jobs: Sequence[float],
+        *jobs: Sequence[float] | str,
         lane: Lane = Lane.BULK,
         on_item_error: OnItemError = OnItemError.FAIL,
         parameters: bytes = b"{}",
@@ -115,21 +137,24 @@ class Pipeline:
         run_timeout_s: float = 300.0,
         version: str | None = None,
         announce: bool = True,
+        traceparent: str | None = None,
     ) -> list[JobId]:
-        """Submits one job for each sequence of numbers, and announces them together."""
+        """Submits one job for each sequence of numbers, or URI of an object, and announces them together."""
         made = [
             NewJob(
                 id=new_job_id(),
                 model=self.model.name,
                 version=version or self.model.version,
-                inputs=msgspec.json.encode(list(values)),
-                item_count=len(values),
+                inputs=b"[]" if isinstance(values, str) else msgspec.json.encode(list(values)),
+                item_count=1 if isinstance(values, str) else len(values),
+                links=JobLinks(input_uri=values) if isinstance(values, str) else NO_LINKS,
                 lane=lane,
                 parameters=parameters,
                 on_item_error=on_item_error,
                 ttl_s=ttl_s,
                 max_attempts=max_attempts,
                 run_timeout_s=run_timeout_s,
+                traceparent=traceparent,
             )
             for values in jobs
         ]
@@ -147,6 +172,13 @@ class Pipeline:
         """Waits until all have ended and returns them, in order."""
         self.told.wait(ids)
         return self.records(ids)
+
+    def wait_for_epoch(self, job_id: JobId, epoch: int) -> None:
+        """Waits until a job was claimed so often; nobody rings for that."""
+        until = time.monotonic() + WAIT_S
+        while self.records([job_id])[0].epoch < epoch:
+            assert time.monotonic() < until, self.records([job_id])
+            time.sleep(0.01)
 
     def records(self, ids: Sequence[JobId]) -> list[JobRecord]:
         """Returns jobs as they are now, in order."""
@@ -168,6 +200,8 @@ class Pipeline:
         self.drain.run()
         self.journal.close()
         self._ring.close()
+        self.blobs.close()
+        self.objects.close()
 
     def _load(self, files: ModelFiles) -> LoadedModel:
         task = self._task

@@ -133,12 +133,12 @@ def processes_of(data_dir: Path) -> list[psutil.Process]:
 
 
 @contextmanager
-def running_up(data_dir: Path, *, workers: int = 1, slow: bool = False) -> Iterator[UpStack]:
-    """Runs `batchfleet up` with a tiny model until the block ends, and leaves nothing behind."""
+def running_up(data_dir: Path, *, workers: int = 1, slow: bool = False, model: bool = True) -> Iterator[UpStack]:
+    """Runs `batchfleet up` with a tiny model (or none) until the block ends, and leaves nothing behind."""
     repository = data_dir / "models"
     if slow:
         build_tiny_encoder(repository, layers=6, hidden=256, limits=SLOW_LIMITS)
-    else:
+    elif model:
         build_tiny_encoder(repository)
     command = [sys.executable, "-m", "batchfleet.cli", "up", "--data-dir", str(data_dir), "--port", "0"]
     command += ["--workers", str(workers), "--model", "none"]

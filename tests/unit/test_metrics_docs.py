@@ -11,6 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 def test_the_reference_of_metrics_is_complete() -> None:
     metrics = Metrics()
     metrics.watch_queues(list)
+    metrics.watch_outbox(list)
     families = set(re.findall(r"^# TYPE (batchfleet_\w+) ", metrics.render().decode(), flags=re.MULTILINE))
     exported = {name for name in families if not name.endswith("_created")}
     described = set(re.findall(r"^\| `(batchfleet_\w+)` \|", PAGE.read_text(), flags=re.MULTILINE))

@@ -11,7 +11,7 @@ import pytest
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.telemetry import Metrics, Stopwatch, forget_dead_processes, process_alive
 
-LABELS = {"model", "lane", "state", "reason"}
+LABELS = {"model", "lane", "state", "reason", "route", "method", "status", "wait", "kind", "outcome", "what"}
 
 CHILD = """
 import sys
@@ -147,11 +147,23 @@ def test_a_stopwatch_observes_also_when_the_step_fails() -> None:
     assert "batchfleet_settle_seconds_count 1.0" in metrics.render().decode()
 
 
+def test_gauges_of_an_earlier_process_with_our_id_are_forgotten(tmp_path: Path) -> None:
+    """In a container each life of a process may have the same id."""
+    pid = os.getpid()
+    for name in (f"gauge_livesum_{pid}-1.db", f"counter_{pid}-1.db", f"gauge_livesum_{pid}.db"):
+        (tmp_path / name).touch()
+
+    forget_dead_processes(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {f"counter_{pid}-1.db", f"gauge_livesum_{pid}.db"}
+
+
 @pytest.mark.parametrize("kind", ["counter", "histogram", "gauge_livesum"])
 def test_value_files_have_their_blocks_before_they_are_mapped(tmp_path: Path, kind: str) -> None:
     """A sparse map on a full disk kills the process with SIGBUS at some later count."""
     child = Child(tmp_path)
-    stat = (tmp_path / f"{kind}_{child.process.pid}.db").stat()
+    (path,) = tmp_path.glob(f"{kind}_{child.process.pid}-*.db")
+    stat = path.stat()
     child.render()
 
     assert stat.st_blocks * 512 >= stat.st_size >= 256 * 1024

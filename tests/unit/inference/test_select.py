@@ -15,7 +15,7 @@ from batchfleet.inference.select import choose_variant
 from batchfleet.models.config import Variant
 from batchfleet.models.manifest import file_digests
 from batchfleet.models.repository import ModelFiles, ModelRepository
-from tests.support.models import build_tiny_encoder
+from tests.support.models import INTEGER, build_tiny_encoder
 
 OTHER_CPU = Cpu(machine="x86_64", model="another", flags=frozenset({"avx512_vnni"}))
 
@@ -34,12 +34,12 @@ def with_variants(files: ModelFiles, *variants: Variant) -> ModelFiles:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Makes `int8` ten times as fast as `fp32` by decree; returns which variants were timed."""
+    """Makes `INTEGER` ten times as fast as `fp32` by decree; returns which variants were timed."""
     timed: list[str] = []
 
     def time_round(model: LoadedModel) -> float:
         timed.append(model.variant.name)
-        return {"fp32": 1.0, "int8": 0.1}[model.variant.name]
+        return 1.0 if model.variant.name == "fp32" else 0.1
 
     monkeypatch.setattr(select, "_time_round", time_round)
     return timed
@@ -48,16 +48,16 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_fastest_is_chosen_and_the_reason_says_by_how_much(files: ModelFiles, rounds: list[str]) -> None:
     selection = choose_variant(files, seconds=0)
 
-    assert selection.chosen == "int8"
-    assert selection.reason == "int8 is the fastest here, 10.0 x fp32 (320 texts/s of 40 tokens on average)."
-    assert [speed.variant for speed in selection.speeds] == ["int8", "fp32"]
+    assert selection.chosen == INTEGER
+    assert selection.reason == f"{INTEGER} is the fastest here, 10.0 x fp32 (320 texts/s of 40 tokens on average)."
+    assert [speed.variant for speed in selection.speeds] == [INTEGER, "fp32"]
     assert selection.refused == {}
 
 
 def test_timing_runs_real_passes(files: ModelFiles) -> None:
     selection = choose_variant(files, seconds=0)
 
-    assert {speed.variant for speed in selection.speeds} == {"fp32", "int8"}
+    assert {speed.variant for speed in selection.speeds} == {"fp32", INTEGER}
     assert all(speed.texts_per_s > 0 for speed in selection.speeds)
 
 
@@ -80,9 +80,9 @@ def test_a_state_file_that_cannot_be_read_is_measured_over(
     state = tmp_path / "choices.json"
     state.write_text(text)
 
-    assert choose_variant(files, seconds=0, state_file=state).chosen == "int8"
+    assert choose_variant(files, seconds=0, state_file=state).chosen == INTEGER
     timed = len(rounds)
-    assert choose_variant(files, seconds=0, state_file=state).chosen == "int8"
+    assert choose_variant(files, seconds=0, state_file=state).chosen == INTEGER
     assert len(rounds) == timed
 
 
@@ -136,10 +136,10 @@ def test_a_variant_that_is_wrong_on_this_machine_is_not_chosen_however_fast(
     both = wrong.node("Cast", wrong.node("Concat", ids, mask, axis=1), to=1)
     summed = wrong.node("ReduceSum", both, wrong.integers(1), keepdims=1)
     wrong.output(wrong.node("Expand", summed, wrong.integers(1, 16)), "sentence_embedding", ["batch", 16])
-    wrong.save(folder / "model.int8.onnx", "wrong")
+    wrong.save(folder / f"model.{INTEGER}.onnx", "wrong")
     manifest = dataclasses.replace(files.manifest, files=file_digests(folder))
 
     selection = choose_variant(dataclasses.replace(files, path=folder, manifest=manifest), seconds=0)
 
     assert selection.chosen == "fp32"
-    assert "inexact on this machine" in selection.refused["int8"]
+    assert "inexact on this machine" in selection.refused[INTEGER]
