@@ -47,18 +47,6 @@ def test_it_shows_vectors_and_figures_and_leaves_nothing(environment: dict[str, 
     assert not list(tmp_path.glob("batchfleet-demo-*"))
 
 
-def test_as_json(environment: dict[str, str]) -> None:
-    done = run_demo(environment, "--json")
-
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["texts"] == 60
-    assert sum(count for _, count in found["batch_items"]) >= 1
-    assert found["mean_tokens"] > 2
-    assert found["cpu_ms_per_job"]["worker"] > 0
-    assert all(len(query["nearest"]) == 3 for query in found["queries"])
-
-
 def test_a_broken_model_is_told_and_fails(environment: dict[str, str]) -> None:
     models = Path(environment["XDG_CACHE_HOME"]) / "batchfleet" / MODELS / DEMO_MODEL.name / DEMO_MODEL.version
     for graph in models.glob("*.onnx"):

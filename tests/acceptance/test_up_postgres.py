@@ -1,5 +1,6 @@
 """`batchfleet up --postgres`: the same fleet with an embedded Postgres for its truth."""
 
+import json
 import os
 import shutil
 import signal
@@ -96,15 +97,22 @@ def test_a_database_of_the_users_own_beside_it_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_the_demo_runs_on_it(folder: Path) -> None:
+def test_the_demo_runs_on_it_and_tells_as_json(folder: Path) -> None:
     models = folder / "cache" / "batchfleet" / f"models-{builder_key()}"
     build_tiny_encoder(models, name=DEMO_MODEL.name, version=DEMO_MODEL.version)
     environment = {**clean_environment(), "XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder)}
-    command = [sys.executable, "-P", "-m", "batchfleet.cli", "demo", "--texts", "60", "--workers", "1", "--postgres"]
+    command = [sys.executable, "-P", "-m", "batchfleet.cli", "demo", "--texts", "60", "--workers", "1"]
+    command += ["--postgres", "--json"]
 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert "60/60" in done.stdout
+    found = json.loads(done.stdout)
+    assert found["texts"] == 60
+    assert sum(count for _, count in found["batch_items"]) >= 1
+    assert found["mean_tokens"] > 2
+    assert found["cpu_ms_per_job"]["worker"] > 0
+    assert found["cpu_ms_per_job"]["postgres"] > 0
+    assert all(len(query["nearest"]) == 3 for query in found["queries"])
     assert not list(folder.glob("batchfleet-demo-*"))
     assert servers(folder) == []
