@@ -2,7 +2,8 @@
 
 import batchfleet.access.tables
 import batchfleet.jobs.sql.tables
-import batchfleet.outbox.tables  # noqa: F401
+import batchfleet.outbox.tables
+import batchfleet.profiles.tables  # noqa: F401
 from batchfleet.database.metadata import metadata
 
 __all__ = ["metadata"]

@@ -34,6 +34,10 @@ _SESSION = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    # Where an index has the order that a statement asks for, the statement was written for that index. A planner that
+    # has seen the queue empty reads it through any index, and sorts.
+    "enable_sort": "off",
+    "enable_incremental_sort": "off",
     # Compiling costs more than any of them.
     "jit": "off",
     # One plan serves all parameters, since each leads through the same index: planning anew each time costs a settle
@@ -155,8 +159,11 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._idle: deque[psycopg.Connection[Row]] = deque()
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
-        """Runs work between `BEGIN` and `COMMIT`; again if the server ended it in favour of others."""
+    def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:  # noqa: ARG002 - see below
+        """Runs work between `BEGIN` and `COMMIT`; again if the server ended it in favour of others.
+
+        All of it is durable here: workers outlive the server's machine, and would go on with a claim that it forgot.
+        """
         for left in reversed(range(TRIES)):
             try:
                 with _translated(), self._begun() as (connection, now):

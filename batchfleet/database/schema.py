@@ -7,7 +7,7 @@ from batchfleet.database.transaction import Transaction
 from batchfleet.database.trouble import NO_SCHEMA
 from batchfleet.errors import StoreUnavailableError
 
-NEEDED: Final = "0003"
+NEEDED: Final = "0005"
 """The newest revision that only adds: this code works from it on. Newer ones, of later versions, only add to it."""
 
 _REVISION = sql("SELECT version_num FROM alembic_version")

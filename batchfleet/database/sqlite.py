@@ -118,13 +118,14 @@ class SqliteDatabase:
         self._pid = os.getpid()
         self._lock = WriteLock(lock_file(self._path))
         self._writer: sqlite3.Connection | None = None
+        self._flushes = True
         self._readers: deque[sqlite3.Connection] = deque()
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
         """Runs work between `BEGIN IMMEDIATE` and `COMMIT`, in its turn among all writers."""
         self._notice_fork()
         with _translated(), self._lock.held():
-            connection = self._writer = self._writer or self._connect()
+            connection = self._writer_for(durable=durable)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 done = work(SqliteTransaction(connection, self._wall()))
@@ -157,6 +158,15 @@ class SqliteDatabase:
         self._lock.close()
         while self._readers:
             self._readers.pop().close()
+
+    def _writer_for(self, *, durable: bool) -> sqlite3.Connection:
+        """Returns the writer; without `durable` its commits wait for no disk, and go there with the next that does."""
+        if self._writer is None:
+            self._writer, self._flushes = self._connect(), True
+        if self._flushes is not durable:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._flushes = durable
+        return self._writer
 
     def _connect(self) -> sqlite3.Connection:
         make_private(self._path)

@@ -8,8 +8,10 @@ Parameters are written `:name`. A list of ids or of rows travels as one paramete
     The state as a mere value. Where ids are given, only they should lead to rows; a plain `state = 'running'` lets
     a planner that takes the table for small walk a partial index instead, once per row (measured: 4 ms a row).
 `{named}`
-    The row of `jobs` is that of `r`, one of the rows of `:rows`. Written as a plain equation it could be turned round:
-    on a table that Postgres takes for small, it walks the whole primary key and looks each job up among the rows.
+    The row of `jobs` is that of `r`, one of the rows of `:rows`; see `same`.
+`{one_of}` … `{end}`
+    Follow a column and enclose a selection of ids: it is one of these, which are found first. As a join of the two
+    Postgres could turn it round.
 `{skip_locked}`
     Ends a selection of rows that the same transaction changes next. SQLite has one writer and needs nothing.
 `{no_bytes}`
@@ -31,6 +33,8 @@ _FRAGMENTS: dict[Dialect, dict[str, str]] = {
         "state": "+state",
         "jobs_state": "+jobs.state",
         "named": "jobs.id = r.id",
+        "one_of": "IN (",
+        "end": ")",
         "skip_locked": "",
         "no_bytes": "x''",
         "statement_now": ":now",
@@ -40,6 +44,8 @@ _FRAGMENTS: dict[Dialect, dict[str, str]] = {
         "state": "state || ''",
         "jobs_state": "jobs.state || ''",
         "named": "jobs.id = ANY (ARRAY[r.id])",
+        "one_of": "= ANY (ARRAY(",
+        "end": "))",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "no_bytes": "CAST('' AS bytea)",
         "statement_now": "CAST(extract(epoch FROM statement_timestamp()) AS float8)",
@@ -67,6 +73,19 @@ def sql(sqlite: str, postgresql: str | None = None, **fragments: Sql) -> Sql:
 def fragment(text: str) -> Sql:
     """Makes a part of a statement, to be named in `sql`."""
     return Sql(_fill("sqlite", text, {}), _fill("postgresql", text, {}))
+
+
+def same(reached: str, known: str) -> Sql:
+    """Returns an equation of ids in a join that leads from one row to the other, and never back.
+
+    Written plainly it could be turned round: on a table that Postgres takes for small, it walks the whole primary key
+    and looks each row up among the known ones. This condition has an index, and no order worth walking along.
+
+    Args:
+        reached: Column of the table that is looked into.
+        known: Where the id comes from.
+    """
+    return Sql(f"{reached} = {known}", f"{reached} = ANY (ARRAY[{known}])")
 
 
 def records(name: str, **columns: str) -> Sql:

@@ -61,8 +61,13 @@ class Transaction(Protocol):
 class Database(Protocol):
     """Where transactions come from. No connection is opened before the first one."""
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
+    def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
         """Runs work that changes rows; all of it is applied or nothing.
+
+        Args:
+            work: Run between begin and commit.
+            durable: Whether a machine that loses its power must find it applied. Unset only for what is worthless once
+                every process that could have seen it is gone (record 0024). The death of processes loses nothing.
 
         Raises:
             StoreUnavailableError: If the database cannot be reached.

@@ -7,9 +7,10 @@ import sqlalchemy as sa
 
 from batchfleet.clock import Wall, wall
 from batchfleet.database.opening import open_database
+from batchfleet.database.pages import newest
 from batchfleet.database.statements import records, sql
 from batchfleet.database.transaction import Row, Transaction
-from batchfleet.jobs.sql.tables import outbox
+from batchfleet.jobs.sql.tables import LISTED, outbox
 from batchfleet.jobs.text import storable
 from batchfleet.outbox import secrets_sql
 from batchfleet.outbox.delivery import (
@@ -42,7 +43,7 @@ _WINDOW = 4
 _TAKE_DUE = sql(
     """
     UPDATE outbox SET due_at = :now + :resend
-    WHERE id IN (
+    WHERE id {one_of}
         SELECT id FROM (
             SELECT id, due_at, ROW_NUMBER() OVER (PARTITION BY kind, tenant ORDER BY due_at, id) AS turn
             FROM (SELECT id, kind, tenant, due_at FROM outbox
@@ -50,7 +51,8 @@ _TAKE_DUE = sql(
                     AND NOT EXISTS (SELECT 1 FROM {rows} WHERE r.kind = outbox.kind AND r.tenant = outbox.tenant)
                   ORDER BY due_at LIMIT :window {skip_locked}) oldest
         ) turns
-        WHERE turn <= :each ORDER BY turn, due_at, id LIMIT :limit)
+        WHERE turn <= :each ORDER BY turn, due_at, id LIMIT :limit
+    {end}
     RETURNING id, epoch
     """,
     rows=records("r", kind="text", tenant="text"),
@@ -59,7 +61,7 @@ _TAKE_DUE = sql(
 _BEGIN = sql(
     f"""
     UPDATE outbox SET epoch = epoch + 1, attempts = attempts + 1, leased_until = :now + :lease, due_at = :now + :lease
-    WHERE id = :id AND state = 'pending' AND (leased_until IS NULL OR leased_until <= :now)
+    WHERE id = :id AND {{state}} = 'pending' AND (leased_until IS NULL OR leased_until <= :now)
     RETURNING {_COLUMNS}
     """,  # noqa: S608 - names of ours
 )
@@ -70,7 +72,7 @@ _FINISH = sql(
     """
     UPDATE outbox SET state = :state, due_at = :due, leased_until = :due, finished_at = :finished,
                       last_status = :status, last_error = :error
-    WHERE id = :id AND epoch = :epoch AND state = 'pending'
+    WHERE id = :id AND epoch = :epoch AND {state} = 'pending'
     """,
 )
 _LOG_FINISH = sql(
@@ -90,8 +92,10 @@ _REPLAY = sql(
 )
 _PURGE = sql(
     """
-    DELETE FROM outbox WHERE id IN (
-        SELECT id FROM outbox WHERE finished_at < :before ORDER BY finished_at LIMIT :limit {skip_locked})
+    DELETE FROM outbox WHERE id {one_of}
+        SELECT id FROM outbox WHERE finished_at IS NOT NULL AND finished_at < :before
+        ORDER BY finished_at LIMIT :limit {skip_locked}
+    {end}
     RETURNING id
     """,
 )
@@ -173,17 +177,7 @@ class SqlOutbox:
 
     def list_deliveries(self, wanted: DeliveryFilter) -> list[Delivery]:
         """Returns one page, newest first."""
-        query = _all().order_by(outbox.c.id.desc()).limit(wanted.limit)
-        if wanted.tenant is not None:
-            query = query.where(outbox.c.tenant == wanted.tenant)
-        if wanted.job_id is not None:
-            query = query.where(outbox.c.job_id == wanted.job_id)
-        if wanted.states:
-            query = query.where(outbox.c.state.in_(sorted(wanted.states)))
-        if wanted.kind is not None:
-            query = query.where(outbox.c.kind == wanted.kind.value)
-        if wanted.after is not None:
-            query = query.where(outbox.c.id < wanted.after)
+        query = listing(wanted)
         return [_delivery(row) for row in self._database.read(lambda tx: tx.select(query))]
 
     def replay(self, delivery: DeliveryId, *, tenant: str | None = None) -> Delivery | None:
@@ -239,6 +233,22 @@ class SqlOutbox:
     def close(self) -> None:
         """Gives up connections."""
         self._database.close()
+
+
+def listing(wanted: DeliveryFilter) -> sa.Select[tuple[object, ...]]:
+    """Returns the query for one page."""
+    query = newest(_all(), outbox, wanted.tenant, wanted.after).limit(wanted.limit)
+    if wanted.job_id is not None:
+        # A job has few. They are one tenant's, and in this order no planner can walk through other jobs' for them.
+        query = query.where(outbox.c.job_id == wanted.job_id)
+        query = query.order_by(None).order_by(outbox.c.tenant.desc(), outbox.c.id.desc())
+    elif wanted.tenant is not None:
+        query = query.where(sa.text(LISTED))
+    if wanted.states:
+        query = query.where(outbox.c.state.in_(sorted(wanted.states)))
+    if wanted.kind is not None:
+        query = query.where(outbox.c.kind == wanted.kind.value)
+    return query
 
 
 def _now_on_sqlite(tx: Transaction) -> dict[str, float]:

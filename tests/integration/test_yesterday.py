@@ -51,7 +51,8 @@ def run_old_code(url: str) -> None:
 def test_yesterdays_code_runs_on_todays_schema(kind: str, tmp_path: Path) -> None:
     url = fresh_url(kind, tmp_path)
     upgrade(url, HEAD)
-    assert upgrade(url, post=False) == ()
+    left = upgrade(url, post=False)
+    assert {step_of(script) for script in REVISIONS if script.revision in left} <= {"post"}
 
     run_old_code(url)
 

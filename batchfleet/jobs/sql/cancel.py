@@ -22,7 +22,9 @@ _ANY_REVOKED = sql("SELECT 1 FROM jobs WHERE owner = :boot AND state = 'cancelle
 _REVOKED = sql(
     """
     UPDATE jobs SET owner = NULL
-    WHERE id IN (SELECT id FROM jobs WHERE owner = :boot AND state = 'cancelled' AND owner IS NOT NULL {skip_locked})
+    WHERE id {one_of}
+        SELECT id FROM jobs WHERE owner = :boot AND state = 'cancelled' AND owner IS NOT NULL {skip_locked}
+    {end}
     RETURNING id
     """,
 )

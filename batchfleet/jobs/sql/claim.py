@@ -14,12 +14,12 @@ _CLAIM = sql(
     """
     UPDATE jobs
     SET state = 'running', owner = :boot, epoch = epoch + 1, started_at = :now, deadline_at = :now + run_timeout_s
-    WHERE id IN (
+    WHERE id {one_of}
         SELECT id FROM jobs
         WHERE id {in_ids} AND {state} = 'queued' AND run_at <= :now AND (expires_at IS NULL OR expires_at > :now)
           AND EXISTS (SELECT 1 FROM workers WHERE boot = :boot)
         {skip_locked}
-    )
+    {end}
     RETURNING id, epoch, model, version, adapter, tenant, lane, item_count, on_item_error,
               attempts, max_attempts, crashes, suspect, run_at, expires_at, run_timeout_s, links
     """,
@@ -61,7 +61,7 @@ def claim_ready(
         chosen = [job.id for job in fair_order(candidates, max_items=max_items, phase=phase)]
         if not chosen:
             break
-        claimed = database.write(partial(claim, boot=boot, ids=chosen))
+        claimed = database.write(partial(claim, boot=boot, ids=chosen), durable=False)
         if claimed:
             return claimed
     return []

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from batchfleet.database.statements import records, sql
+from batchfleet.database.statements import records, same, sql
 from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.debts import OUTPUT, OWING, PENDING, event_of, kinds_owed
 from batchfleet.jobs.job import JobId, new_job_id
@@ -16,10 +16,12 @@ _OWE = sql(
     INSERT INTO outbox (id, kind, tenant, job_id, target, event, state, attempts, epoch, created_at, due_at)
     SELECT r.id, r.kind, j.tenant, j.id, CASE WHEN r.kind = :output THEN l.output_uri ELSE l.callback_url END,
            r.event, :pending, 0, 0, :now, :now
-    FROM {rows} JOIN jobs j ON j.id = r.job_id JOIN job_links l ON l.id = r.job_id WHERE true
+    FROM {rows} JOIN jobs j ON {job} JOIN job_links l ON {link} WHERE true
     ON CONFLICT (job_id, kind) DO NOTHING
     """,
     rows=records("r", id="uuid", kind="text", job_id="uuid", event="text"),
+    job=same("j.id", "r.job_id"),
+    link=same("l.id", "r.job_id"),
 )
 
 

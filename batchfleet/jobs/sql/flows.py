@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import orjson
 
-from batchfleet.database.statements import Sql, records, sql
+from batchfleet.database.statements import Sql, records, same, sql
 from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.fairness import Candidate
 from batchfleet.jobs.job import Lane
@@ -27,33 +27,35 @@ MIN_HEADS = 16
 _MODELS = sql(
     """
     WITH RECURSIVE hop(model) AS (
-        SELECT MIN(model) FROM jobs WHERE state = 'queued'
+        SELECT (SELECT model FROM jobs WHERE state = 'queued' AND model > '' ORDER BY model LIMIT 1)
         UNION ALL
-        SELECT (SELECT MIN(j.model) FROM jobs j WHERE j.state = 'queued' AND j.model > hop.model)
+        SELECT (SELECT j.model FROM jobs j WHERE j.state = 'queued' AND j.model > hop.model ORDER BY j.model LIMIT 1)
         FROM hop WHERE hop.model IS NOT NULL
     )
     SELECT model FROM hop WHERE model IS NOT NULL LIMIT :flows
     """,
 )
-_FLOWS = sql(
-    """
-    WITH RECURSIVE hop(id, model, lane, tenant) AS (
-        SELECT j.id, j.model, j.lane, j.tenant
-        FROM {rows} JOIN jobs j ON j.id = (
+_FIRST = """(
             SELECT n.id FROM jobs n WHERE n.state = 'queued' AND n.model = r.model
-            ORDER BY n.model, n.lane, n.tenant LIMIT 1)
-        UNION ALL
-        SELECT j.id, j.model, j.lane, j.tenant
-        FROM hop JOIN jobs j ON j.id = COALESCE(
+            ORDER BY n.model, n.lane, n.tenant LIMIT 1)"""
+_NEXT = """COALESCE(
             (SELECT n.id FROM jobs n
              WHERE n.state = 'queued' AND n.model = hop.model AND n.lane = hop.lane AND n.tenant > hop.tenant
              ORDER BY n.model, n.lane, n.tenant LIMIT 1),
             (SELECT n.id FROM jobs n WHERE n.state = 'queued' AND n.model = hop.model AND n.lane > hop.lane
-             ORDER BY n.model, n.lane, n.tenant LIMIT 1))
+             ORDER BY n.model, n.lane, n.tenant LIMIT 1))"""
+_FLOWS = sql(
+    """
+    WITH RECURSIVE hop(id, model, lane, tenant) AS (
+        SELECT j.id, j.model, j.lane, j.tenant FROM {rows} JOIN jobs j ON {first}
+        UNION ALL
+        SELECT j.id, j.model, j.lane, j.tenant FROM hop JOIN jobs j ON {next}
     )
     SELECT model, lane, tenant FROM hop LIMIT :flows
     """,
     rows=records("r", model="text"),
+    first=same("j.id", _FIRST),
+    next=same("j.id", _NEXT),
 )
 
 _CANDIDATE = "j.id, j.lane, j.model, j.tenant, j.item_count, j.input_bytes, j.run_at"

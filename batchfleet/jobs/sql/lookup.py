@@ -1,15 +1,17 @@
 """Look up and list: what clients see of jobs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
-from batchfleet.database.statements import sql
+from batchfleet.database.pages import newest
+from batchfleet.database.statements import Dialect, same, sql
 from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.job import NO_LINKS, JobError, JobFilter, JobId, JobLinks, JobRecord, Lane, StoredResult
 from batchfleet.jobs.retry import DEAD_LETTER_CODES
 from batchfleet.jobs.sql.links import links_of
-from batchfleet.jobs.sql.tables import job_inputs, job_results, jobs
+from batchfleet.jobs.sql.tables import LISTED, job_inputs, job_results, jobs
 from batchfleet.jobs.states import JobState
 
 _JOB_COLUMNS = (
@@ -22,15 +24,14 @@ _MORE = (job_inputs.c.metadata, job_inputs.c.traceparent, job_results.c.provenan
 _STORED = job_results.c.format.is_not(None).label("stored")
 _COLUMNS = (*(jobs.c[name] for name in _JOB_COLUMNS), *_MORE)
 _RESULT = (job_results.c.format, job_results.c.blob_key, job_results.c.data)
-_FROM = jobs.outerjoin(job_inputs, job_inputs.c.id == jobs.c.id).outerjoin(job_results, job_results.c.id == jobs.c.id)
+_INPUT = same("job_inputs.id", "jobs.id")
+_OWN_RESULT = same("job_results.id", "jobs.id")
+_FROM = sql("jobs LEFT JOIN job_inputs ON {input} LEFT JOIN job_results ON {result}", input=_INPUT, result=_OWN_RESULT)
 _TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _COLUMNS) + ", job_results.format IS NOT NULL"
 _RESULT_TEXT = ", ".join(f"{column.table.name}.{column.name}" for column in _RESULT)
-_WHERE = """
-    FROM jobs LEFT JOIN job_inputs ON job_inputs.id = jobs.id LEFT JOIN job_results ON job_results.id = jobs.id
-    WHERE jobs.id {in_ids} AND (CAST(:tenant AS text) IS NULL OR jobs.tenant = :tenant)
-"""
-_LOOK_UP = sql(f"SELECT {_TEXT} {_WHERE}")
-_LOOK_UP_RESULTS = sql(f"SELECT {_TEXT}, {_RESULT_TEXT} {_WHERE}")
+_WHERE = "FROM {known} WHERE jobs.id {in_ids} AND (CAST(:tenant AS text) IS NULL OR jobs.tenant = :tenant)"
+_LOOK_UP = sql(f"SELECT {_TEXT} {_WHERE}", known=_FROM)
+_LOOK_UP_RESULTS = sql(f"SELECT {_TEXT}, {_RESULT_TEXT} {_WHERE}", known=_FROM)
 
 _LANES = {lane.value: lane for lane in Lane}
 _STATES = {state.value: state for state in JobState}
@@ -44,21 +45,26 @@ def look_up(tx: Transaction, ids: Sequence[JobId], tenant: str | None, *, with_r
 
 def list_jobs(tx: Transaction, wanted: JobFilter) -> list[JobRecord]:
     """Returns one page, newest first; see `JobStore.list_jobs`."""
-    query = sa.select(*_COLUMNS, _STORED).select_from(_FROM).order_by(jobs.c.id.desc()).limit(wanted.limit)
-    if wanted.tenant is not None:
-        query = query.where(jobs.c.tenant == wanted.tenant)
+    return _records(tx, tx.select(listing(wanted, tx.dialect)))
+
+
+def listing(wanted: JobFilter, dialect: Dialect) -> sa.Select[Any]:
+    """Returns the query for one page."""
+    known = jobs.outerjoin(job_inputs, sa.text(_INPUT.of(dialect)))
+    known = known.outerjoin(job_results, sa.text(_OWN_RESULT.of(dialect)))
+    query = newest(sa.select(*_COLUMNS, _STORED).select_from(known), jobs, wanted.tenant, wanted.after)
+    if wanted.tenant is not None and not wanted.dead_letters:
+        query = query.where(sa.text(f"jobs.{LISTED}"))
     if wanted.states:
         query = query.where(jobs.c.state.in_(sorted(state.value for state in wanted.states)))
     if wanted.model is not None:
         query = query.where(jobs.c.model == wanted.model)
-    if wanted.after is not None:
-        query = query.where(jobs.c.id < wanted.after)
     if wanted.dead_letters:
         used_up = jobs.c.attempts >= jobs.c.max_attempts
         # The literal lets the partial index of failed jobs serve.
         failed = sa.literal_column("jobs.state") == sa.literal_column("'failed'")
         query = query.where(failed, used_up | jobs.c.error_code.in_(sorted(DEAD_LETTER_CODES)))
-    return _records(tx, tx.select(query))
+    return query.limit(wanted.limit)
 
 
 def _records(tx: Transaction, rows: Sequence[Row]) -> list[JobRecord]:

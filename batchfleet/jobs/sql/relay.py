@@ -17,16 +17,19 @@ _MOVE_ON = sql(
     SET announce_at = :now + CASE WHEN announce_count >= :doublings THEN :cap
                              ELSE :base * (1 << announce_count) END,
         announce_count = announce_count + 1
-    WHERE id IN (SELECT id FROM jobs WHERE id {in_ids} AND {state} = 'queued' AND announce_at <= :now {skip_locked})
+    WHERE id {one_of}
+        SELECT id FROM jobs WHERE id {in_ids} AND {state} = 'queued' AND announce_at <= :now {skip_locked}
+    {end}
     RETURNING id
     """,
 )
 _EXPIRE = sql(
     """
     UPDATE jobs SET state = 'expired', finished_at = :now
-    WHERE id IN (
+    WHERE id {one_of}
         SELECT id FROM jobs WHERE state = 'queued' AND expires_at IS NOT NULL AND expires_at <= :now
-        ORDER BY expires_at LIMIT :limit {skip_locked})
+        ORDER BY expires_at LIMIT :limit {skip_locked}
+    {end}
     RETURNING id, links
     """,
 )

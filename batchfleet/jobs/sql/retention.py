@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from batchfleet.database.statements import records, sql
+from batchfleet.database.statements import records, same, sql
 from batchfleet.database.transaction import Transaction
 from batchfleet.jobs.blob_key import read_blob_key
 from batchfleet.jobs.debts import OUTPUT, PENDING
@@ -26,9 +26,10 @@ _ENDED = sql(
     SELECT e.id
     FROM (SELECT id, finished_at FROM jobs WHERE finished_at IS NOT NULL AND finished_at < :before
           ORDER BY finished_at LIMIT :scan {skip_locked}) e
-    WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE o.job_id = e.id AND o.state || '' = :pending)
+    WHERE NOT EXISTS (SELECT 1 FROM outbox o WHERE {owing} AND o.state || '' = :pending)
     ORDER BY e.finished_at LIMIT :limit
     """,
+    owing=same("o.job_id", "e.id"),
 )
 _DELETE_JOBS = sql("DELETE FROM jobs WHERE id {in_ids} AND {state} NOT IN ('queued', 'running') RETURNING id, links")
 _DELETE_INPUTS = sql("DELETE FROM job_inputs WHERE id {in_ids}")
@@ -41,21 +42,24 @@ _OLD_RESULTS = sql(
     SELECT r.id, r.blob_key
     FROM (SELECT id, blob_key, stored_at FROM job_results WHERE format IS NOT NULL AND stored_at < :before
           ORDER BY stored_at LIMIT :scan {skip_locked}) r
-    LEFT JOIN jobs j ON j.id = r.id
+    LEFT JOIN jobs j ON {job}
     WHERE (j.id IS NULL OR j.finished_at < :before)
       AND NOT EXISTS (
-        SELECT 1 FROM outbox o WHERE o.job_id = r.id AND o.kind = :output AND o.state || '' = :pending)
+        SELECT 1 FROM outbox o WHERE {owing} AND o.kind = :output AND o.state || '' = :pending)
     ORDER BY r.stored_at LIMIT :limit
     """,
+    job=same("j.id", "r.id"),
+    owing=same("o.job_id", "r.id"),
 )
 _FORGET_RESULTS = sql("UPDATE job_results SET format = NULL, blob_key = NULL, data = NULL WHERE id {in_ids}")
 # Joins, not EXISTS: Postgres would hash all results to answer the latter.
 _NAMED = sql(
     """
-    SELECT r.key FROM {rows} LEFT JOIN job_results s ON s.id = r.id LEFT JOIN jobs ON jobs.id = r.id
+    SELECT r.key FROM {rows} LEFT JOIN job_results s ON {result} LEFT JOIN jobs ON {named}
     WHERE s.blob_key = r.key OR (jobs.epoch = r.epoch AND {jobs_state} = 'running')
     """,
     rows=records("r", key="text", id="uuid", epoch="bigint"),
+    result=same("s.id", "r.id"),
 )
 
 

@@ -95,7 +95,7 @@ class SqlStore:
         """Takes those of the jobs that are queued, due and not expired, in the order of `ids`."""
         if not ids:
             return []
-        return self._database.write(lambda tx: claim.claim(tx, boot, ids))
+        return self._database.write(lambda tx: claim.claim(tx, boot, ids), durable=False)
 
     def claim_ready(self, boot: BootId, models: Sequence[str], max_items: int) -> list[ClaimedJob]:
         """Takes queued, due jobs of these models in a fair order."""

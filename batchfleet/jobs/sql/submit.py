@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from batchfleet.database.statements import records, sql
+from batchfleet.database.statements import records, same, sql
 from batchfleet.database.transaction import Row, Transaction
 from batchfleet.jobs.announce import ANNOUNCER_S
 from batchfleet.jobs.job import JobId, NewJob, Submitted
@@ -24,9 +24,11 @@ _RESERVE = sql(
 _HOLDERS = sql(
     """
     SELECT k.tenant, k.key, k.job_id, k.fingerprint, j.state
-    FROM {rows} JOIN idempotency_keys k ON k.tenant = r.tenant AND k.key = r.key LEFT JOIN jobs j ON j.id = k.job_id
+    FROM {rows} JOIN idempotency_keys k ON {tenant} AND k.key = r.key LEFT JOIN jobs j ON {job}
     """,
     rows=records("r", tenant="text", key="text"),
+    tenant=same("k.tenant", "r.tenant"),
+    job=same("j.id", "k.job_id"),
 )
 _EXISTING = sql("SELECT id, state FROM jobs WHERE id {in_ids}")
 

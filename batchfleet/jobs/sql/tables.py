@@ -157,8 +157,10 @@ _partial("jobs_cancelled_by_owner", "owner", where="state = 'cancelled' AND owne
 # "The dead letters of this tenant, newest first."
 _partial("jobs_failed_by_tenant", "tenant", "id", where="state = 'failed'")
 
-# "The jobs of this tenant, newest first."
-sa.Index("jobs_by_tenant", jobs.c.tenant, jobs.c.id)
+# "The jobs of this tenant, newest first." Postgres would also reach jobs by their ids through it, all of them, while it
+# takes the table for empty: the condition, which only listings state, keeps it to itself.
+LISTED = "tenant <> ''"
+sa.Index("jobs_by_tenant", jobs.c.tenant, jobs.c.id, postgresql_where=sa.text(LISTED))
 
 # "Which jobs ended long ago?", oldest first. In the order of ids, jobs that were submitted long before they ran would
 # stand in the way. With the next one it costs the settle 0.6 µs a row on SQLite and 2.6 µs on Postgres, measured.
@@ -179,7 +181,7 @@ sa.Index(
 )
 
 # "The deliveries of this tenant, newest first."
-sa.Index("outbox_by_tenant", outbox.c.tenant, outbox.c.id)
+sa.Index("outbox_by_tenant", outbox.c.tenant, outbox.c.id, postgresql_where=sa.text(LISTED))
 
 # "Which deliveries were finished long ago?", oldest first.
 _partial("outbox_finished_by_finished_at", "finished_at", where="finished_at IS NOT NULL", table=outbox)

@@ -2,18 +2,20 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from batchfleet.clock import ManualClock
 from batchfleet.database.opening import open_database
-from batchfleet.database.sqlite import database_file, lock_file
+from batchfleet.database.sqlite import SqliteDatabase, database_file, lock_file
 from batchfleet.database.statements import sql
 from batchfleet.database.transaction import Transaction
 from batchfleet.errors import StoreUnavailableError
-from batchfleet.jobs.job import JobFilter
+from batchfleet.jobs.job import JobFilter, Settlement, WorkerLease, WorkerState
 from batchfleet.jobs.sql.flows import MAX_FLOWS
 from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.jobs.states import JobState
 from tests.support.stores import new_job, open_bench, sqlite_url
 
 
@@ -64,6 +66,36 @@ def test_a_write_has_one_time_throughout(tmp_path: Path) -> None:
 
     assert database.write(work) == (5.0, 5.0)
     database.close()
+
+
+def test_only_claims_do_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """0 is off, 1 writes without waiting, 2 waits for the disk: what was answered must survive a power cut."""
+    levels: list[int] = []
+
+    def recorded(database: SqliteDatabase) -> SqliteDatabase:
+        write = database.write
+
+        def noting(work: Any, *, durable: bool = True) -> Any:
+            def and_note(tx: Transaction) -> Any:
+                levels.append(database._writer.execute("PRAGMA synchronous").fetchone()[0])  # type: ignore[union-attr]
+                return work(tx)
+
+            return write(and_note, durable=durable)
+
+        database.write = noting  # type: ignore[method-assign]
+        return database
+
+    store = SqlStore(sqlite_url(tmp_path))
+    assert isinstance(store._database, SqliteDatabase)
+    recorded(store._database)
+    job = new_job()
+    store.register(WorkerLease(boot="b" * 32, name="w", pid=1, state=WorkerState.READY))
+    store.submit([job])
+    (claimed,) = store.claim("b" * 32, [job.id])
+    store.settle("b" * 32, [Settlement(id=job.id, epoch=claimed.epoch, state=JobState.SUCCEEDED, format="npy")], b"")
+
+    assert levels == [2, 2, 1, 2]
+    store.close()
 
 
 def test_a_database_without_tables_says_what_to_do(tmp_path: Path) -> None:
