@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from batchfleet.embedded.processes import children_of, members, read_stat
+from batchfleet.embedded.processes import childrens_cpu_s, members, read_stat
 from batchfleet.embedded.stack import StackInfo
 
 ROLES = ("api", "worker", "scheduler", "valkey", "postgres", "supervisor", "client")
@@ -20,7 +20,7 @@ def snapshot(info: StackInfo) -> dict[str, float]:
     for stat in members(roles):
         used[roles[stat.group]] += stat.cpu_s
         if roles[stat.group] == "postgres":  # a process a connection, each in a group of its own
-            used["postgres"] += stat.reaped_cpu_s + sum(child.cpu_s for child in children_of(stat.pid))
+            used["postgres"] += childrens_cpu_s(stat.pid)
     supervisor = read_stat(info.pid)
     if supervisor is not None:
         used["supervisor"] = supervisor.cpu_s

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _DEAD_STATES = frozenset("ZXx")
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class ProcessStat:
         group: Its process group; each child of a supervisor leads one, its own helpers are in it.
         state: The kernel's letter; `Z` is a zombie, dead for us though it still has a pid.
         start_ticks: When it started; pid and start together never repeat.
-        cpu_s: User and system time of the process itself.
-        reaped_cpu_s: The same of its ended children that it has waited for.
+        cpu_s: User and system time of the process itself, threads that have ended included.
+        reaped_cpu_s: The same of its ended children that it has waited for, in whole ticks of the kernel (10 ms).
     """
 
     pid: int
@@ -58,9 +60,21 @@ def read_stat(pid: int) -> ProcessStat | None:
         group=int(fields[2]),
         state=fields[0],
         start_ticks=int(fields[19]),
-        cpu_s=(user + system) / _TICKS_PER_S,
+        cpu_s=_cpu_s(pid, (user + system) / _TICKS_PER_S),
         reaped_cpu_s=(reaped_user + reaped_system) / _TICKS_PER_S,
     )
+
+
+def _cpu_s(pid: int, in_ticks: float) -> float:
+    """Returns the CPU time of a process to the nanosecond, by its clock; where it has none, what the ticks say.
+
+    User and system time are each cut off to whole ticks: a connection's process seldom uses one. `schedstat` is as
+    fine, but knows nothing of threads that have ended.
+    """
+    try:
+        return max(in_ticks, time.clock_gettime(~pid << 3 | 2))  # how Linux numbers them: `clock_getcpuclockid(3)`
+    except OSError:
+        return in_ticks
 
 
 def alive(pid: int, start_ticks: int | None = None) -> bool:
@@ -82,10 +96,30 @@ def children_of(parent: int) -> list[ProcessStat]:
     return [stat for stat in _running() if stat.parent == parent]
 
 
+def childrens_cpu_s(parent: int) -> float:
+    """Returns the CPU seconds of all children that a process has ever had: those that run, and those that are over.
+
+    A child that ends while they are read would be missed or counted twice: then they are read again.
+    """
+    used = 0.0
+    for _ in range(_TRIES):
+        before = read_stat(parent)
+        if before is None:
+            break
+        used = before.reaped_cpu_s + sum(stat.cpu_s for stat in _all() if stat.parent == parent)
+        after = read_stat(parent)
+        if after is not None and after.reaped_cpu_s == before.reaped_cpu_s:
+            break
+    return used
+
+
 def _running() -> Iterator[ProcessStat]:
+    return (stat for stat in _all() if not stat.dead)
+
+
+def _all() -> Iterator[ProcessStat]:
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
-    stats = (read_stat(pid) for pid in pids)
-    return (stat for stat in stats if stat is not None and not stat.dead)
+    return (stat for stat in map(read_stat, pids) if stat is not None)
 
 
 def kill(pid: int) -> None:
