@@ -11,7 +11,7 @@ class ReleaseReason(StrEnum):
     """Why a batch was formed when it was."""
 
     FULL = "full"
-    """No further item fits its budgets."""
+    """No further item fits its budgets, or would pay."""
     DELAY = "delay"
     """Its most urgent item used up the delay that batching may cost it."""
     SLACK = "slack"
@@ -31,16 +31,20 @@ class BatchLimits:
         max_tokens: Padded tokens at most: rows times padded length. One item over it runs alone.
         max_delay_s: How long after its submission an item may be held back for company.
         max_pass_s: Expected seconds of a pass at most (one item over it runs alone).
+        preferred_items: Rows beyond which a batch neither grows nor waits; None leaves that to the cost model.
     """
 
     max_items: int = 64
     max_tokens: int = 1024
     max_delay_s: float = 0.005
     max_pass_s: float = 1.0
+    preferred_items: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_items < 1 or self.max_tokens < 1 or self.max_delay_s < 0 or self.max_pass_s <= 0:
             raise ValueError("batch limits must be positive")
+        if self.preferred_items is not None and self.preferred_items < 1:
+            raise ValueError("a preferred size must be positive")
 
 
 @dataclass(frozen=True, slots=True)

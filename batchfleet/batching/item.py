@@ -1,6 +1,5 @@
 """The item: one input of a job, prepared; what batches are made of."""
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -10,21 +9,14 @@ from batchfleet.jobs.job import JobId, Lane
 ItemKey: TypeAlias = int
 """Names an item within one worker process."""
 
-Urgency: TypeAlias = tuple[float, int, int]
-"""Orders items: the smaller goes first."""
+Urgency: TypeAlias = tuple[float, ItemKey]
+"""Orders items, the smaller first: when it is due, then in the order of preparation."""
 
 LANE_PATIENCE_S: dict[Lane, float] = {Lane.ONLINE: 0.0, Lane.STANDARD: 2.0, Lane.BULK: 30.0}
 """How much longer than an online item one of the lane may wait before it goes first.
 
 Ageing comes for free: an item's urgency is the moment it arrived plus its lane's patience, so that a bulk item
 waits at most 30 s behind any stream of online ones.
-"""
-
-LANE_GRAIN_S: dict[Lane, float] = {Lane.ONLINE: 0.0, Lane.STANDARD: 0.1, Lane.BULK: 1.5}
-"""Arrivals so close together count as simultaneous in their lane: then the longest goes first.
-
-A backlog that was submitted at once is so run from its longest item to its shortest, which leaves no gaps between
-lengths, and so little padding.
 """
 
 
@@ -58,9 +50,11 @@ class Item:
 
     @property
     def urgency(self) -> Urgency:
-        """Returns its place in the order: by age and lane patience (or its deadline), then the longest first."""
+        """Returns its place in the order: by age and lane patience, or by its deadline where that is nearer.
+
+        Length has no part in it. Longest first would leave fewer gaps in a backlog that is all there, but a window
+        that is refilled from a longer backlog would be led by rare long items for ever, each in a pass of its own.
+        """
         due = self.arrived + LANE_PATIENCE_S[self.lane]
-        if self.deadline is not None and self.deadline < due:
-            return self.deadline, -self.length, self.key
-        grain = LANE_GRAIN_S[self.lane]
-        return (math.floor(due / grain) * grain if grain else due), -self.length, self.key
+        deadline = self.deadline
+        return (due if deadline is None or deadline > due else deadline), self.key

@@ -53,6 +53,7 @@ class Limits:
     Attributes:
         max_batch_items: Items of one pass at most.
         max_batch_tokens: *Padded* tokens of one pass at most: longest item x number of items.
+        preferred_batch_items: Items beyond which a batch neither grows nor waits; None: where an item costs least.
         max_delay_ms: How long an item may wait for company, counted from its enqueueing.
         max_pass_ms: How long one pass should take at most.
         max_item_tokens: Tokens of one item at most, special tokens included.
@@ -61,6 +62,7 @@ class Limits:
 
     max_batch_items: Count = 64
     max_batch_tokens: Count = 1024
+    preferred_batch_items: Count | None = None
     max_delay_ms: Milliseconds = 5.0
     max_pass_ms: Milliseconds = 2000.0
     max_item_tokens: Count = 256
@@ -151,6 +153,7 @@ def parse_config(text: str, *, source: str = CONFIG_FILE) -> ModelConfig:
     except tomllib.TOMLDecodeError as error:
         raise ModelConfigError(f"{source}: not valid TOML: {error}") from error
     config = convert(raw, ModelConfig, source=source)
+    _check_limits(config.limits, source)
     _check_variants(config, source)
     return config
 
@@ -220,6 +223,14 @@ def _unknown_fields(raw: object, value: object, *, prefix: str) -> Iterator[str]
             yield path
         else:
             yield from _unknown_fields(raw_item, getattr(value, key), prefix=path)
+
+
+def _check_limits(limits: Limits, source: str) -> None:
+    preferred, most = limits.preferred_batch_items, limits.max_batch_items
+    if preferred is not None and preferred > most:
+        raise ModelConfigError(
+            f"{source}: `limits.preferred_batch_items`: {preferred} is over max_batch_items ({most})"
+        )
 
 
 def _check_variants(config: ModelConfig, source: str) -> None:

@@ -130,7 +130,8 @@ def verify_files(folder: Path, files: Mapping[str, str]) -> None:
             raise DigestMismatchError(f"{folder / name}: listed in {MANIFEST_FILE}, cannot be read") from error
         if actual != expected:
             raise DigestMismatchError(
-                f"{folder / name}: SHA-256 is {actual[:12]}…, {MANIFEST_FILE} states {expected[:12]}…"
+                f"{folder / name}: SHA-256 is {actual[:12]}…, {MANIFEST_FILE} states {expected[:12]}…:"
+                " a published version may not be edited, publish a new one"
             )
 
 

@@ -1,6 +1,7 @@
 """The window's promises: budgets, order, waiting bounds, and nothing lost or doubled."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -221,10 +222,10 @@ def test_an_item_is_taken_once() -> None:
 def test_an_expected_pass_longer_than_its_bound_takes_fewer_items() -> None:
     """`max_pass_ms` is what an online job waits for behind a bulk pass at most."""
     limits = BatchLimits(max_items=64, max_tokens=10_000, max_pass_s=0.1)
-    filled = window(limits, CostModel(fixed_s=0.0, per_token_s=0.001))
+    filled = window(limits, CostModel(fixed_s=0.01, per_token_s=0.001))
     filled.add([item(i, 10) for i in range(40)])
 
-    assert {len(batch.items) for batch in drain(filled)} == {10}
+    assert [len(batch.items) for batch in drain(filled)] == [9, 9, 9, 9, 4]
 
 
 def test_an_empty_window_waits_for_items() -> None:
@@ -258,3 +259,93 @@ def test_a_lifted_deadline_expires_nothing_and_loses_nothing() -> None:
     assert filled.next_deadline() == 9.0
     assert filled.pop_expired(6.0) == []
     assert sorted(one.key for batch in drain(filled) for one in batch.items) == [0, 1, 2]
+
+
+urgent_or_not = st.lists(
+    st.tuples(
+        st.integers(1, 100),
+        st.sampled_from(LANES),
+        st.floats(0, 10),
+        st.none() | st.floats(10, 60),
+        st.sampled_from("ab"),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(urgent_or_not, st.floats(1, 1e6))
+def test_nothing_expires_while_the_device_idles_for_company(
+    kinds: list[tuple[int, Lane, float, float | None, str]], arrivals_per_s: float
+) -> None:
+    """Whoever has the nearest deadline, in any lane or group, is served before it: by the leader's pass, or next."""
+    cost = CostModel(fixed_s=0.5, per_token_s=0.0)
+    filled = window(BatchLimits(max_items=64, max_tokens=10_000, max_delay_s=100.0), cost)
+    filled.add(
+        [
+            item(key, length, lane=lane, arrived=at, deadline=due, pass_key=group)
+            for key, (length, lane, at, due, group) in enumerate(kinds)
+        ]
+    )
+    nearest = filled.next_deadline()
+
+    decision = filled.next_batch(5.0, arrivals_per_s)
+
+    if isinstance(decision, Wait) and nearest is not None:
+        assert decision.until is not None
+        assert decision.until <= nearest - 0.5
+    if isinstance(decision, Wait):
+        assert isinstance(filled.next_batch(decision.until or 0.0, arrivals_per_s), Batch)
+
+
+def test_a_neighbour_that_would_expire_ends_the_waiting() -> None:
+    """The leader has patience; the item behind it, of another group, has none left."""
+    filled = window(BatchLimits(max_items=64, max_delay_s=50.0), CostModel(fixed_s=0.5, per_token_s=0.0))
+    filled.add([item(0, lane=Lane.ONLINE), item(1, lane=Lane.BULK, deadline=20.0, pass_key="other")])
+
+    assert filled.next_batch(1.0, 1e6) == Wait(until=19.5)
+    assert formed(filled.next_batch(19.5, 1e6)).reason is ReleaseReason.SLACK
+
+
+def test_a_decision_that_may_wait_takes_no_step_for_each_key() -> None:
+    """Adapters bring many keys: what a decision looks at must not grow with them."""
+    looks = []
+    for keys in (10, 1000):
+        filled = window(BatchLimits(max_items=64, max_delay_s=50.0), CostModel(fixed_s=0.5, per_token_s=0.0))
+        filled.add([item(key, pass_key=f"adapter{key}", arrived=key / keys) for key in range(keys)])
+        filled.next_batch(1.0, 1e6)
+        counted = 0
+
+        def count(_frame: object, event: str, _arg: object) -> None:
+            nonlocal counted
+            counted += event in {"call", "c_call"}
+
+        sys.setprofile(count)
+        try:
+            decision = filled.next_batch(1.0, 1e6)
+        finally:
+            sys.setprofile(None)
+        assert decision == Wait(until=50.0)
+        looks.append(counted)
+
+    assert looks[1] < 2 * looks[0]
+
+
+def test_a_large_job_without_a_deadline_is_not_walked_for_each_batch() -> None:
+    filled = window()
+    filled.add([item(key, job="large") for key in range(2000)])
+    counted = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal counted
+        counted += event == "line"
+
+    def trace(*_: object) -> Callable[..., object]:
+        return count
+
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        filled.lift_deadline("large")
+    finally:
+        sys.settrace(None)
+    assert counted < 100
