@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from batchfleet import __version__
 from batchfleet.telemetry.debts import OutboxReader, ReadOutbox
-from batchfleet.telemetry.queues import Fixed, QueueReader, ReadDepths, seconds_per_job
+from batchfleet.telemetry.queues import Estimate, Fixed, QueueReader, ReadDepths, estimates_nothing
 from batchfleet.telemetry.sharing import forget_dead_processes, share_values
 
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -87,14 +87,33 @@ class Metrics:
         self.tokens_padded = self._counter("tokens_padded", "Tokens run, padding included.", "model")
         self.device_busy_seconds = self._counter("device_busy_seconds", "Seconds spent in forward passes.", "model")
         self.device_idle_backlog_seconds = self._counter(
-            "device_idle_with_backlog_seconds", "Seconds in which the device idled while items were claimed."
+            "device_idle_with_backlog_seconds", "Seconds in which the device idled although work had been due before."
         )
-        self.bisects = self._counter("bisects", "Failed passes that were split to find the culprit.", "model")
+        self._define_isolation_metrics()
         self.window_items = Gauge(
             "batchfleet_window_items",
             "Items that workers hold claimed.",
             registry=self._registry,
             multiprocess_mode="livesum",
+        )
+
+    def _define_isolation_metrics(self) -> None:
+        self.bisects = self._counter("bisects", "Failed passes that were split to find the culprit.", "model")
+        self.oom_splits = self._counter("oom_splits", "Passes that did not fit into memory and were split.", "model")
+        self.non_finite_items = self._counter(
+            "non_finite_items", "Items whose output held NaN or infinity: tried again alone.", "model"
+        )
+        self.output_mismatches = self._counter(
+            "output_mismatches", "Passes whose outputs could not be matched to their items.", "model"
+        )
+        self.sick_devices = self._counter(
+            "sick_devices", "Devices found sick: an item failed alone, and then the warm-up sample did.", "model"
+        )
+        self.canary_runs = self._counter(
+            "canary_runs",
+            "Items run again alone to see whether company matters, by what came of it.",
+            "model",
+            "outcome",
         )
 
     def _define_hint_metrics(self) -> None:
@@ -129,9 +148,9 @@ class Metrics:
             self.rescued_jobs.labels(state).inc()
         self.dead_boots.inc(dead_boots)
 
-    def watch_queues(self, read: ReadDepths) -> None:
+    def watch_queues(self, read: ReadDepths, estimate: Estimate = estimates_nothing) -> None:
         """Adds depth, oldest age and backlog of the queues, read from the database at each scrape."""
-        self._queues.append(QueueReader(read, self.scrape_failures))
+        self._queues.append(QueueReader(read, estimate, self.scrape_failures))
 
     def watch_outbox(self, read: ReadOutbox) -> None:
         """Adds depth and oldest age of the outbox, read from the database at each scrape."""
@@ -140,8 +159,7 @@ class Metrics:
     def render(self) -> bytes:
         """Returns all metrics in Prometheus' text format: of this process, or of all that share the folder."""
         counted = self._counted()
-        cost = seconds_per_job(counted)
-        read = [family for queues in self._queues for family in queues.families(cost)]
+        read = [family for queues in self._queues for family in queues.families()]
         read += [family for outbox in self._outboxes for family in outbox.families()]
         shown = CollectorRegistry(auto_describe=False)
         shown.register(Fixed([*counted, *read, _build_info()]))

@@ -1,7 +1,7 @@
 """Depth and age of the queues, counted in the database at each scrape."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import Counter, Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -42,28 +42,34 @@ class Depth(Protocol):
 ReadDepths = Callable[[], Sequence[Depth]]
 """Counts the queues in the database, at each scrape."""
 
+Estimate = Callable[[Sequence[Any]], Mapping[tuple[str, str], float]]
+"""Returns the device-seconds that wait, by (model, lane), given what was counted."""
+
+
+def estimates_nothing(_depths: Sequence[Any]) -> Mapping[tuple[str, str], float]:
+    """The estimate where nothing is known of what work costs."""
+    return {}
+
 
 class QueueReader:
     """Depth, oldest age and backlog of the queues, straight from the truth.
 
     Args:
         read: Counts the queues.
+        estimate: Says what it costs to run what is in them.
         failures: Counts the scrapes at which that failed.
     """
 
-    def __init__(self, read: ReadDepths, failures: Counter) -> None:
+    def __init__(self, read: ReadDepths, estimate: Estimate, failures: Counter) -> None:
         self._read = read
+        self._estimate = estimate
         self._failures = failures
 
-    def families(self, seconds_per_job: Mapping[str, float]) -> list[GaugeMetricFamily]:
-        """Reads the queues. A database that is down costs these metrics, not the scrape.
-
-        Args:
-            seconds_per_job: Device-seconds that a job of a model costs; a model of which nothing is known has no
-                backlog.
-        """
+    def families(self) -> list[GaugeMetricFamily]:
+        """Reads the queues. A database that is down costs these metrics, not the scrape."""
         try:
             depths = self._read()
+            seconds = self._estimate(depths)
         except BatchfleetError:
             self._failures.inc()
             return []
@@ -73,16 +79,14 @@ class QueueReader:
         backlog = GaugeMetricFamily(
             "batchfleet_backlog_device_seconds",
             "Estimated device-seconds that the jobs queued and running will take.",
-            labels=("model",),
+            labels=("model", "lane"),
         )
-        waiting: dict[str, int] = {}
         for depth in depths:
             where = (depth.model, str(depth.lane), str(depth.state))
             jobs.add_metric(where, depth.jobs)
             ages.add_metric(where, depth.oldest_age_s)
-            waiting[depth.model] = waiting.get(depth.model, 0) + depth.jobs
-        for model, cost in seconds_per_job.items():
-            backlog.add_metric((model,), cost * waiting.get(model, 0))
+        for place, waiting in seconds.items():
+            backlog.add_metric(place, waiting)
         return [jobs, ages, backlog]
 
 
@@ -95,25 +99,3 @@ class Fixed(Collector):
     def collect(self) -> Iterable[Metric]:
         """Returns them."""
         return self._families
-
-
-def seconds_per_job(counted: Iterable[Metric]) -> dict[str, float]:
-    """Returns, by model, the device-seconds that a job has cost on average since its workers started.
-
-    A job's inputs are not looked at: the average serves as long as jobs of a model are alike over a day.
-    """
-    busy: dict[str, float] = {}
-    ran: dict[str, float] = {}
-    for family in counted:
-        if family.name == "batchfleet_device_busy_seconds":
-            _add_up(family, busy)
-        elif family.name == "batchfleet_queue_wait_seconds":  # observed once a job, at the start of its pass
-            _add_up(family, ran, suffix="_count")
-    return {model: busy[model] / jobs for model, jobs in ran.items() if jobs and model in busy}
-
-
-def _add_up(family: Metric, sums: dict[str, float], suffix: str = "_total") -> None:
-    for sample in family.samples:
-        if sample.name == family.name + suffix:
-            model = sample.labels["model"]
-            sums[model] = sums.get(model, 0.0) + sample.value
