@@ -22,6 +22,7 @@ The tree (`code` in brackets; `docs/reference/errors.md` explains each)::
     │   ├── RuntimeUnavailableError      [runtime_unavailable]
     │   └── AccuracyError                [model_below_floor]
     └── PassFailedError                  [pass_failed]          one forward pass raised
+        └── OutOfMemoryError             [out_of_memory]        it did not fit into the device's memory
 
 `InvalidRequestError.field` names what is wrong as a path (`inputs[4].text`).
 What ends a *job* is not an exception but a `JobError` value (`batchfleet.jobs.job`), with a code of `JobErrorCode`.
@@ -172,3 +173,9 @@ class PassFailedError(BatchfleetError):
     """A forward pass raised; the cause is chained."""
 
     code = "pass_failed"
+
+
+class OutOfMemoryError(PassFailedError):
+    """A forward pass did not fit into the device's memory: it says nothing about the items, and half may fit."""
+
+    code = "out_of_memory"

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from batchfleet.errors import PassFailedError
 from batchfleet.inference.shapes import PassShape, ShapePolicy
 from batchfleet.inference.task import ItemFault, Output, PreparedItem
 
@@ -87,10 +88,21 @@ class WarmPass:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpReport:
-    """What the warm-up measured; its `passes` are a first guess for cost models."""
+    """What the warm-up measured.
+
+    Attributes:
+        passes: The shapes that ran: a first guess for cost models.
+        seconds: Wall seconds of all.
+        too_large: Shapes that did not fit into memory: a first guess for ceilings.
+    """
 
     passes: tuple[WarmPass, ...]
     seconds: float
+    too_large: tuple[PassShape, ...] = ()
+
+
+class OutputMismatchError(PassFailedError):
+    """The outputs of a pass are not one a row, or its results not one an item: whose is whose cannot be told."""
 
 
 class Executor(Protocol):
@@ -114,8 +126,12 @@ class Executor(Protocol):
         """Runs one pass over the admitted items.
 
         Raises:
-            PassFailedError: If the pass raised or its outputs are malformed. The items that took part are no
-                longer admitted, and the caller decides what to try next (`isolate.run_isolated`).
+            OutOfMemoryError: If the pass did not fit into the device's memory. What was cached has been given back.
+            OutputMismatchError: If its outputs are malformed.
+            PassFailedError: If the pass raised.
+
+        In all cases the items that took part are no longer admitted, and the caller decides what to try next
+        (`isolate.run_isolated`).
         """
         ...
 
@@ -126,8 +142,10 @@ class Executor(Protocol):
     def warm_up(self) -> WarmUpReport:
         """Runs a fixed set of shapes (`ShapePolicy.warm_shapes`) and remembers the first outputs for `probe`.
 
+        Shapes that do not fit into memory are reported, and are no error: an item that needs one will have its own.
+
         Raises:
-            PassFailedError: If a pass fails: the model cannot serve on this device.
+            PassFailedError: If a pass fails, or the smallest one does not fit: the model cannot serve on this device.
         """
         ...
 

@@ -20,6 +20,9 @@ Array: TypeAlias = NDArray[Any]
 Output: TypeAlias = NDArray[np.float32]
 """What one item becomes. Tasks whose results are not vectors widen this when they arrive."""
 
+Results: TypeAlias = "list[Output | ItemFault] | Output"
+"""One result an item: a list, or (cheaper to make and to check) one array whose rows are the results."""
+
 P = TypeVar("P", bound=Hashable)
 
 
@@ -77,9 +80,7 @@ class Task(Intake[P], Protocol[P]):
         """
         ...
 
-    def split(
-        self, outputs: Mapping[str, Array], items: Sequence[PreparedItem], parameters: Sequence[P]
-    ) -> list[Output | ItemFault]:
+    def split(self, outputs: Mapping[str, Array], items: Sequence[PreparedItem], parameters: Sequence[P]) -> Results:
         """Turns the graph's outputs into one result an item, in the order of `items`.
 
         Args:
@@ -87,6 +88,20 @@ class Task(Intake[P], Protocol[P]):
             items: The items of the pass.
             parameters: Each item's parameters.
         """
+        ...
+
+    def agreement(self, alone: Output, in_company: Output) -> float:
+        """Returns how well two answers to one item agree, by the task's own measure: 1 is alike.
+
+        Args:
+            alone: The answer of a pass of its own.
+            in_company: The answer of a pass with others.
+        """
+        ...
+
+    @property
+    def least_agreement(self) -> float:
+        """The `agreement` from which on company counts as not having mattered."""
         ...
 
     def sample(self, length: int) -> PreparedItem:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from batchfleet.errors import ModelConfigError
+from batchfleet.foreign import describe, ends_the_process
 from batchfleet.inference.shapes import PassShape
-from batchfleet.inference.task import Array, ItemFault, Output, PreparedItem
+from batchfleet.inference.task import Array, ItemFault, Output, PreparedItem, Results
 from batchfleet.inference.tasks.embed_intake import EmbedIntake, EmbedParameters, text_of
 from batchfleet.inference.tasks.sample_texts import SAMPLE_TEXTS
 from batchfleet.jobs.job import JobErrorCode
@@ -21,6 +22,9 @@ from batchfleet.models.config import CONFIG_FILE, Limits, convert
 from batchfleet.models.repository import ModelFiles
 
 SAMPLE_TEXT = "Whoever packs a parcel well leaves little room for air, and yet each thing inside can be found again."
+
+LEAST_COSINE = 0.99999
+"""How well a vector computed alone and one computed in company agree at least."""
 
 _TINY = 1e-12  # a vector shorter than this has no direction worth keeping
 
@@ -84,7 +88,9 @@ class EmbedTask(EmbedIntake):
         del parameters  # none of them changes the tokens
         try:
             encodings = self._tokenizer.encode_batch_fast([text_of(value) for value in inputs])
-        except Exception:  # noqa: BLE001 - one bad text fails the whole call: find it, let the others pass
+        except BaseException as error:  # one bad text fails the whole call: find it, let the others pass
+            if ends_the_process(error):
+                raise
             return [self._prepare_one(value) for value in inputs]
         return [self._item(encoding) for encoding in encodings]
 
@@ -104,15 +110,27 @@ class EmbedTask(EmbedIntake):
 
     def split(
         self, outputs: Mapping[str, Array], items: Sequence[PreparedItem], parameters: Sequence[EmbedParameters]
-    ) -> list[Output | ItemFault]:
-        """Returns one float32 vector `[width]` an item, of length 1 where its job asks for it."""
-        rows = np.array(outputs[self._output][: len(items)], dtype=np.float32)
-        wanted = np.fromiter((item.normalize for item in parameters), dtype=bool, count=len(parameters))
-        if wanted.all():
-            rows = _normalized(rows)
-        elif wanted.any():
+    ) -> Results:
+        """Returns float32 vectors `[items, width]`, of length 1 where their jobs ask for it."""
+        rows = outputs[self._output][: len(items)]
+        wanted = [item.normalize for item in parameters]
+        if all(wanted):
+            return _normalized(rows)
+        rows = np.array(rows, dtype=np.float32)  # a copy: what the runtime returned is its own
+        if any(wanted):
             rows[wanted] = _normalized(rows[wanted])
-        return list(rows)
+        return rows
+
+    def agreement(self, alone: Output, in_company: Output) -> float:
+        """Returns the cosine of two vectors; 1 for two without a direction, 0 for one."""
+        a, b = alone.astype(np.float64), in_company.astype(np.float64)
+        norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(a @ b) / norms if norms > _TINY else float(np.array_equal(a, b))
+
+    @property
+    def least_agreement(self) -> float:
+        """The cosine that is promised between alone and in company."""
+        return LEAST_COSINE
 
     def sample(self, length: int) -> PreparedItem:
         """Returns the tokens of `SAMPLE_TEXT`, repeated or cut to `length`."""
@@ -125,8 +143,10 @@ class EmbedTask(EmbedIntake):
     def _prepare_one(self, value: object) -> PreparedItem | ItemFault:
         try:
             return self._item(self._tokenizer.encode_batch_fast([text_of(value)])[0])
-        except Exception as error:  # noqa: BLE001 - whatever the tokenizer raises is this item's own error
-            return ItemFault(JobErrorCode.INPUT_INVALID, f"cannot be tokenised: {error}")
+        except BaseException as error:  # whatever the tokenizer raises is this item's own error, a panic as well
+            if ends_the_process(error):
+                raise
+            return ItemFault(JobErrorCode.INPUT_INVALID, f"cannot be tokenised: {describe(error)}")
 
     def _item(self, encoding: Encoding) -> PreparedItem | ItemFault:
         ids = _ids(encoding)
@@ -142,10 +162,10 @@ def _ids(encoding: Encoding) -> NDArray[np.int32]:
     return np.array(encoding.ids, dtype=np.int32)
 
 
-def _normalized(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def _normalized(rows: Array) -> NDArray[np.float32]:
     """Returns `rows` `[n, width]` scaled to length 1; rows that are not finite stay so, and are caught later."""
     with np.errstate(invalid="ignore", over="ignore"):
         # Squares in float64: float32 overflows at 1e19 and would turn a finite row into zeros.
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-        scaled: NDArray[np.float32] = (rows / np.maximum(norms, _TINY)[:, None]).astype(np.float32)
-    return scaled
+        wide = rows.astype(np.float64)
+        wide /= np.maximum(np.sqrt(np.einsum("ij,ij->i", wide, wide)), _TINY)[:, None]
+        return wide.astype(np.float32)

@@ -149,3 +149,13 @@ def test_a_sample_has_the_length_asked_for(tokenizer_file: Path, length: int) ->
     sample = task_of(tokenizer_file).sample(length)
 
     assert sample.length == length == len(sample.payload)
+
+
+def test_answers_agree_by_their_cosine(tokenizer_file: Path) -> None:
+    task = task_of(tokenizer_file)
+    a, b, nothing = (np.array(values, np.float32) for values in ([3.0, 4.0], [4.0, 3.0], [0.0, 0.0]))
+
+    assert task.agreement(a, 7 * a) == pytest.approx(1.0)
+    assert task.agreement(a, b) == pytest.approx(0.96)
+    assert (task.agreement(nothing, nothing), task.agreement(a, nothing)) == (1.0, 0.0)
+    assert task.least_agreement == 0.99999

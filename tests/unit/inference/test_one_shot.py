@@ -1,14 +1,17 @@
 """The one-shot executor: every admitted item finishes in the next step, or the step fails as a whole."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from batchfleet.errors import PassFailedError
-from batchfleet.inference.executor import PassItem
+from batchfleet.errors import OutOfMemoryError, PassFailedError
+from batchfleet.inference.executor import OutputMismatchError, PassItem
+from batchfleet.inference.one_shot import OneShotExecutor
 from batchfleet.inference.shapes import PassShape
 from batchfleet.inference.task import Array, ItemFault, PreparedItem
 from batchfleet.models.config import Limits
-from tests.support.sessions import LIMITS, SAMPLE, StubSession, executor_over, number_items
+from tests.support.sessions import LIMITS, SAMPLE, NumberTask, StubSession, executor_over, number_items
 
 
 def test_a_step_finishes_all_that_was_admitted_and_says_what_it_ran() -> None:
@@ -84,7 +87,7 @@ def test_outputs_that_cannot_be_matched_to_items_fail_the_pass(output: Array, co
     executor = executor_over(StubSession(lambda values: np.asarray(output)))
     executor.admit(number_items([1, 2, 3]))
 
-    with pytest.raises(PassFailedError, match=complaint):
+    with pytest.raises(OutputMismatchError, match=complaint):
         executor.step()
 
 
@@ -179,3 +182,46 @@ def test_closing_closes_the_session_and_forgets_the_items() -> None:
 
     assert session.closed == 1
     assert executor.step().stats is None
+
+
+def test_a_pass_that_does_not_fit_says_so_and_has_caches_given_back() -> None:
+    def behave(values: list[float]) -> None:
+        if len(values) > 2:
+            raise RuntimeError("no memory")
+
+    session = StubSession(behave)
+    executor = executor_over(session)
+    executor.admit(number_items([1, 2, 3]))
+
+    with pytest.raises(OutOfMemoryError, match="3 x 1 does not fit"):
+        executor.step()
+
+    assert session.shrinks == 1
+
+
+def test_memory_of_the_process_itself_counts_as_well() -> None:
+    class Hungry(NumberTask):
+        def collate(self, items: Sequence[PreparedItem], shape: PassShape) -> dict[str, Array]:
+            return {"values": np.zeros((shape.rows, 1 << 50), np.float32)} if len(items) > 1 else {}
+
+    executor = OneShotExecutor(Hungry(), StubSession(), LIMITS)
+    executor.admit(number_items([1, 2]))
+
+    with pytest.raises(OutOfMemoryError):
+        executor.step()
+
+
+def test_the_warm_up_reports_shapes_that_do_not_fit_unless_none_does() -> None:
+    def behave(values: list[float]) -> None:
+        if len(values) > most:
+            raise RuntimeError("no memory")
+
+    limits = Limits(max_batch_items=8, max_batch_tokens=64, max_item_tokens=8)
+    most = 2
+    report = OneShotExecutor(NumberTask(), StubSession(behave, compiles_per_shape=True), limits).warm_up()
+
+    assert {shape.shape.rows for shape in report.passes} == {1, 2}
+    assert {shape.rows for shape in report.too_large} == {4}, "what is larger still was not tried"
+    most = 0
+    with pytest.raises(OutOfMemoryError):
+        OneShotExecutor(NumberTask(), StubSession(behave), limits).warm_up()

@@ -1,6 +1,8 @@
 """The fastest variant that is exact here is chosen by measuring, and remembered for this model and machine."""
 
 import dataclasses
+import fcntl
+import os
 import shutil
 from pathlib import Path
 
@@ -49,7 +51,7 @@ def test_the_fastest_is_chosen_and_the_reason_says_by_how_much(files: ModelFiles
     selection = choose_variant(files, seconds=0)
 
     assert selection.chosen == INTEGER
-    assert selection.reason == f"{INTEGER} is the fastest here, 10.0 x fp32 (320 texts/s of 40 tokens on average)."
+    assert selection.reason == f"{INTEGER} is the fastest here, 10.0 x fp32 (640 texts/s of 40 tokens on average)."
     assert [speed.variant for speed in selection.speeds] == [INTEGER, "fp32"]
     assert selection.refused == {}
 
@@ -143,3 +145,27 @@ def test_a_variant_that_is_wrong_on_this_machine_is_not_chosen_however_fast(
 
     assert selection.chosen == "fp32"
     assert "inexact on this machine" in selection.refused[INTEGER]
+
+
+def test_others_wait_while_one_measures(files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers that measured side by side found two answers, and one machine ran two precisions."""
+    locked: list[bool] = []
+
+    def time_round(_model: LoadedModel) -> float:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked.append(False)
+        except BlockingIOError:
+            locked.append(True)
+        finally:
+            os.close(folder)
+        return 1.0
+
+    monkeypatch.setattr(select, "_time_round", time_round)
+
+    choose_variant(files, seconds=0, state_file=tmp_path / "choices.json")
+
+    assert locked
+    assert all(locked)
+    choose_variant(files, seconds=0, state_file=tmp_path / "choices.json", threads=2)  # it was let go
