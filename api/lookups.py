@@ -1,13 +1,16 @@
 """The one reader of a process: look-ups of jobs, merged into one statement, and the other reads."""
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from api.coalesce import Coalescer
-from batchfleet.errors import JobNotFoundError
+from batchfleet.errors import BatchfleetError, JobNotFoundError
 from batchfleet.jobs.job import JobId, JobRecord, format_job_id
 from batchfleet.jobs.store import JobStore
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 Records: TypeAlias = dict[JobId, JobRecord]
@@ -87,6 +90,15 @@ class Lookups:
             records: Records = await self._reader.ask(_LookUp(part, with_results=False))
             ended += [key for key in part if key not in records or records[key].state.terminal]
         return ended
+
+    def read_now(self, ids: Sequence[JobId]) -> Iterator[list[JobRecord]]:
+        """Yields the jobs with their results, in parts, read on the calling thread; none more once a read fails."""
+        for start in range(0, len(ids), RESULTS_PER_STATEMENT):
+            try:
+                yield self._store.look_up(ids[start : start + RESULTS_PER_STATEMENT], with_results=True)
+            except BatchfleetError as error:
+                logger.debug("jobs of a ring cannot be read: %s", error)
+                return
 
     async def call(self, read: Callable[[], R]) -> R:
         """Runs any other read on the reader's thread."""

@@ -14,7 +14,7 @@ from batchfleet.broker.hint import Flow
 from batchfleet.broker.port import HintBroker, Ring
 from batchfleet.errors import InvalidRequestError
 from batchfleet.inference.intake import Intake, intake_for
-from batchfleet.jobs.job import Announcement, Lane
+from batchfleet.jobs.job import LANES, Announcement, Lane
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
 from batchfleet.models.repository import ModelRepository
@@ -22,6 +22,9 @@ from batchfleet.objects.uri import parse_prefix
 from batchfleet.outbox.port import OutboxStore
 from batchfleet.outbox.sealing import sealer_of
 from batchfleet.outbox.sql import SqlOutbox
+from batchfleet.profiles.backlog import Backlog
+from batchfleet.profiles.port import ProfileStore
+from batchfleet.profiles.sql import SqlProfiles
 from batchfleet.results.blobs import BlobStore
 from batchfleet.results.connect import connect_blobs
 from batchfleet.settings import Settings, SettingsError, folder_of
@@ -55,6 +58,7 @@ class Parts:
     store: JobStore
     access: AccessStore
     outbox: OutboxStore
+    profiles: ProfileStore
     blobs: BlobStore
     repository: Repository
     ring: Ring
@@ -82,7 +86,8 @@ def build_parts(settings: Settings, metrics: Metrics, tracer: Tracer | None = No
     """
     default_tenant(settings)  # read again by `Services`; what is wrong with it must be told before anything starts
     store = SqlStore(settings.database_url)
-    metrics.watch_queues(store.queue_depths)
+    profiles = SqlProfiles(settings.database_url)
+    metrics.watch_queues(store.queue_depths, Backlog(profiles.rates, LANES))
     outbox = SqlOutbox(settings.database_url, sealer=sealer_of(settings))
     metrics.watch_outbox(outbox.depths)
     announcer, probe = None, None
@@ -96,6 +101,7 @@ def build_parts(settings: Settings, metrics: Metrics, tracer: Tracer | None = No
         store=store,
         access=SqlAccess(settings.database_url),
         outbox=outbox,
+        profiles=profiles,
         blobs=connect_blobs(settings),
         repository=ModelRepository(folder_of(settings.models_url)),
         ring=connect_ring(settings.broker_url, metrics=metrics),
@@ -138,6 +144,7 @@ def close_parts(parts: Parts) -> None:
     parts.store.close()
     parts.access.close()
     parts.outbox.close()
+    parts.profiles.close()
     parts.blobs.close()
     if parts.tracer is not None:
         parts.tracer.close()

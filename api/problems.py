@@ -66,6 +66,7 @@ TABLE: dict[str, Row] = {
     "runtime_unavailable": Row(500, "The model's runtime cannot be had"),
     "model_below_floor": Row(500, "The model is under its accuracy floor"),
     "pass_failed": Row(500, "A forward pass failed"),
+    "out_of_memory": Row(500, "A forward pass did not fit into memory"),
     "unavailable": Row(503, "A part that the work needs cannot be reached"),
     "store_unavailable": Row(503, "The database cannot be used now"),
     "broker_unavailable": Row(503, "The broker cannot be reached"),

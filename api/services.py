@@ -53,7 +53,9 @@ class Services:
         self.maker = JobMaker(parts.settings, announced=parts.announcer is not None)
         with_broker = parts.announcer is not None
         self.waiters = Waiters(
-            self.lookups.ended, lookup_s=parts.settings.ring_lookup_s if with_broker else LOOKUP_WITHOUT_BROKER_S
+            self.lookups.ended,
+            lookup_s=parts.settings.ring_lookup_s if with_broker else LOOKUP_WITHOUT_BROKER_S,
+            read=self.lookups.read_now,
         )
         self.gate = Gate(lambda: self.lookups.call(parts.store.queue_depths), parts.settings.max_queued_jobs)
         self.workers: CachedRead[list[WorkerLease]] = CachedRead(
@@ -103,7 +105,7 @@ class Services:
 
     def job_ended(self, job_id: JobId) -> None:
         """Rings for a job that ended here: our own waiters at once, the others by the ring, off the loop."""
-        self.waiters.ring((job_id,))
+        self.waiters.wake((job_id,))
         asyncio.get_running_loop().run_in_executor(None, self.parts.ring.ring, (job_id,))
 
     def _with_defaults(self, tenant: Tenant) -> Tenant:

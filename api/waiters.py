@@ -1,12 +1,13 @@
 """Requests that wait for a job to end: woken by the ring, with a coalesced look-up as the safety net.
 
 A waiter registers, then reads the row, then waits: a ring between reading and waiting finds it registered.
-Nothing runs while nobody waits.
+Nothing runs while nobody waits. Whoever hears the ring reads the rows of all who wait for its jobs, in one statement,
+before it wakes the event loop: each waiter is woken once, with its answer.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +25,7 @@ class Waiter:
         self._waiters = waiters
         self._job_id = job_id
         self._rung = False
+        self._record: JobRecord | None = None
         self._future: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -49,10 +51,16 @@ class Waiter:
         rung, self._rung = self._rung, False
         return rung
 
-    def wake(self) -> None:
-        """Ends the present or the next wait; on the event loop only."""
+    def wake(self, record: JobRecord | None = None) -> None:
+        """Ends the present or the next wait; on the event loop only. `record` is the job as it has been read since."""
         self._rung = True
+        self._record = record
         self._resolve()
+
+    def take_record(self) -> JobRecord | None:
+        """Returns what the last ring brought along, once."""
+        record, self._record = self._record, None
+        return record
 
     def _resolve(self) -> None:
         if self._future is not None and not self._future.done():
@@ -65,6 +73,8 @@ class Waiters:
     Args:
         ended: Looks up many ids and returns those that have ended.
         lookup_s: How often it is asked about all waiting ids.
+        read: Yields the jobs of a ring that can be read, in parts; called on the thread that hears it. What cannot be
+            read is left to its waiter.
         clock: Measures the waits.
     """
 
@@ -73,10 +83,12 @@ class Waiters:
         ended: Callable[[Sequence[JobId]], Awaitable[Sequence[JobId]]],
         *,
         lookup_s: float,
+        read: Callable[[Sequence[JobId]], Iterable[Sequence[JobRecord]]] | None = None,
         clock: Monotonic = monotonic,
     ) -> None:
         self._ended = ended
         self._lookup_s = lookup_s
+        self._read = read
         self._clock = clock
         self._waiting: dict[JobId, set[Waiter]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,21 +104,33 @@ class Waiters:
         return sum(len(group) for group in self._waiting.values())
 
     def ring(self, ids: Sequence[JobId]) -> None:
-        """Wakes those who wait for these jobs; the ring's listener, called on any thread, never blocks.
+        """Reads and wakes those who wait for these jobs; the ring's listener, on any thread but the event loop's.
 
-        With nobody waiting it does nothing: who registers from now on reads a row that has ended already.
+        Jobs that nobody waits for here do not wake the loop: who registers from now on reads a row that has ended.
         """
-        if not self._waiting or self._loop is None:
+        left = [job_id for job_id in ids if job_id in self._waiting]
+        if not left or self._loop is None:
             return
         try:
-            self._loop.call_soon_threadsafe(self._wake, ids)
+            for records in self._read(left) if self._read is not None else ():
+                self._loop.call_soon_threadsafe(self._tell, records)
+                known = {record.id for record in records}
+                left = [job_id for job_id in left if job_id not in known]
+            if left:
+                self._loop.call_soon_threadsafe(self.wake, left)
         except RuntimeError:
             logger.debug("ring after the end of the event loop")
+
+    def wake(self, ids: Sequence[JobId]) -> None:
+        """Wakes those who wait for these jobs, to read them themselves; on the event loop only."""
+        for job_id in ids:
+            for waiter in self._waiting.get(job_id, ()):
+                waiter.wake()
 
     def release(self) -> None:
         """Wakes everybody, for good: the process stops, and answers with the present state."""
         self._released = True
-        self._wake(list(self._waiting))
+        self.wake(list(self._waiting))
 
     def close(self) -> None:
         """Releases everybody and stops the safety net; idempotent."""
@@ -147,7 +171,7 @@ class Waiters:
                 rung = not self._released and await waiter.wait(deadline - self._clock())
                 if watch.done():
                     return None
-                record = await read()
+                record = waiter.take_record() or await read()
                 if record.state.terminal or not rung:
                     return record
         finally:
@@ -165,10 +189,10 @@ class Waiters:
         if not group:
             del self._waiting[job_id]
 
-    def _wake(self, ids: Sequence[JobId]) -> None:
-        for job_id in ids:
-            for waiter in self._waiting.get(job_id, ()):
-                waiter.wake()
+    def _tell(self, records: Sequence[JobRecord]) -> None:
+        for record in records:
+            for waiter in self._waiting.get(record.id, ()):
+                waiter.wake(record)
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._lookup_s, self._start_lookup)
@@ -180,7 +204,7 @@ class Waiters:
 
     async def _look_up(self) -> None:
         try:
-            self._wake(await self._ended(list(self._waiting)))
+            self.wake(await self._ended(list(self._waiting)))
         except BatchfleetError as exc:
             logger.debug("look-up of waiting jobs failed: %s", exc)
         except Exception:

@@ -16,6 +16,7 @@ from batchfleet.settings import EXIT_CONFIG, Settings, SettingsError, read_setti
 from batchfleet.telemetry import Metrics, listen_for_scrapes, setup_logging, setup_metrics
 from batchfleet.tracing import Tracer, setup_tracing
 from scheduler.expire import Expirer
+from scheduler.postman import GAP_S
 from scheduler.relay import Relay
 from scheduler.rescue import Contact, Rescuer
 from scheduler.sweep import Sweep
@@ -60,7 +61,7 @@ def main() -> int:
 def _run(settings: Settings, metrics: Metrics, tracer: Tracer | None, stop: StopSignal) -> int:
     store = SqlStore(settings.database_url)
     broker = connect_broker(settings.broker_url, metrics=metrics)
-    ring = connect_ring(settings.broker_url, metrics=metrics)
+    ring = connect_ring(settings.broker_url, metrics=metrics, rest_s=GAP_S)
     parts = build_control(settings, store, ring, metrics, tracer=tracer)
     pulse = Pulse(pulse_path(settings.state_dir, "scheduler"))
     contact = Contact(most_gap_s=max(_LEAST_GAP_S, 5 * settings.sweep_s))

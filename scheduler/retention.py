@@ -13,6 +13,7 @@ from batchfleet.jobs.job import JobId
 from batchfleet.jobs.store import JobStore
 from batchfleet.logs import Action
 from batchfleet.outbox.port import OutboxStore
+from batchfleet.profiles.port import ProfileStore
 from batchfleet.results.blobs import BlobStore, BlobsUnavailableError
 from batchfleet.results.orphans import sweep_orphans
 from batchfleet.settings import Settings
@@ -44,6 +45,7 @@ class Retention:
         jobs: JobStore,
         outbox: OutboxStore,
         blobs: BlobStore,
+        profiles: ProfileStore,
         metrics: Metrics,
         settings: Settings,
         stopping: Callable[[], bool] = lambda: False,
@@ -53,6 +55,7 @@ class Retention:
         self._jobs = jobs
         self._outbox = outbox
         self._blobs = blobs
+        self._profiles = profiles
         self._metrics = metrics
         self._settings = settings
         self._wall = wall
@@ -68,6 +71,7 @@ class Retention:
             ("results", lambda: self._freed(self._jobs.purge_results(settings.result_retention_s, PAGE))),
             ("jobs", lambda: self._freed(self._jobs.purge_jobs(settings.job_retention_s, PAGE))),
             ("deliveries", lambda: self._outbox.purge(settings.job_retention_s, PAGE)),
+            ("profiles", self._profiles.purge),
         )
         for what, step in kinds:
             removed = self._pages(step)

@@ -15,6 +15,8 @@ from batchfleet.outbox.port import OutboxStore
 from batchfleet.outbox.schedule import DELAYS_S
 from batchfleet.outbox.sealing import sealer_of
 from batchfleet.outbox.sql import SqlOutbox
+from batchfleet.profiles.port import ProfileStore
+from batchfleet.profiles.sql import SqlProfiles
 from batchfleet.results.blobs import BlobStore
 from batchfleet.results.connect import connect_blobs
 from batchfleet.settings import Settings
@@ -41,10 +43,11 @@ class ControlParts:
     outbox: OutboxStore
     blobs: BlobStore
     objects: ObjectStore
+    profiles: ProfileStore
 
     def close(self) -> None:
         """Gives up all connections."""
-        for part in (self.outbox, self.blobs, self.objects):
+        for part in (self.outbox, self.blobs, self.objects, self.profiles):
             part.close()
 
 
@@ -98,6 +101,7 @@ def build_control(
         stopping=stopping,
     )
 
-    retention = Retention(jobs, outbox, blobs, metrics, settings, stopping)
+    profiles = SqlProfiles(settings.database_url)
+    retention = Retention(jobs, outbox, blobs, profiles, metrics, settings, stopping)
     control = Control(settings, outbox, deliverer, retention, ring, under_way=under_way, resend_s=resend_s)
-    return ControlParts(control=control, outbox=outbox, blobs=blobs, objects=objects)
+    return ControlParts(control=control, outbox=outbox, blobs=blobs, objects=objects, profiles=profiles)

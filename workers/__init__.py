@@ -5,11 +5,14 @@
 2. `prepare`   decodes and tokenises the claimed          (owns nothing: values in, values out)
 3. `assemble`  keeps the window, forms the next batch     (owns the window)
 4. `execute`   runs passes, isolates culprits             (owns the device and the journal)
+   `canary`    runs a few items again alone, to see whether their company mattered
 5. `settle`    puts jobs together, writes results, rings  (owns the progress of each job)
-   `ends`      a job's row and the bytes of its result; `uploads` takes large ones to the blob store, beside it
+   `ends`      a job's row and the bytes of its result; `uploads` takes large ones to the blob store, beside it;
+               `report` counts and logs what was settled; `pacing`: when ends are settled and hints are pulled
 
 What they share: `messages` between stages, `active` (the jobs held, and the room that is left), `serving` (the models),
-`journal` (what is in the hands of foreign code), `spans` (what traces are told).
+`load` (how this machine runs one best), `learn` (what their passes cost, told to the fleet and by it), `device` (the
+name of what they run on), `journal` (what is in the hands of foreign code), `spans` (what traces are told).
 
 Life and death: `__main__` forks the keeper first, `boot` reads the settings, `main` runs the worker that `wiring`
 builds. `identity` is a name that lasts and a boot that does not; `namesakes` tells of two of one name. `keeper` is a

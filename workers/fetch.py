@@ -21,6 +21,7 @@ from typing import Final
 
 from batchfleet.clock import Monotonic
 from batchfleet.errors import BatchfleetError, InvalidRequestError, NotFoundError, UnavailableError
+from batchfleet.foreign import describe
 from batchfleet.jobs.inputs import read_inputs
 from batchfleet.jobs.job import JobError, JobErrorCode
 from batchfleet.logs import Action, OutageLog
@@ -155,7 +156,7 @@ class Fetcher:
             self._end(job, JobError(_code_of(error), str(error)))
         except Exception as error:  # a worker must not end because of one object
             logger.exception("an object cannot be read", extra={"action": Action.FETCH_FAILED, "job": f"job_{job.id}"})
-            self._end(job, JobError(JobErrorCode.INTERNAL, f"reading {uri} failed: {error!r}"))
+            self._end(job, JobError(JobErrorCode.INTERNAL, f"reading {uri} failed: {describe(error)}"))
         else:
             job.fetched = data
             job.fetching = False

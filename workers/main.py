@@ -7,25 +7,28 @@ from typing import Final
 
 from batchfleet.broker.connect import connect_broker, connect_ring
 from batchfleet.errors import BatchfleetError, StoreUnavailableError
-from batchfleet.inference.registry import LoadedModel, load_executor
-from batchfleet.inference.select import choose_variant
+from batchfleet.inference.memory import give_back_memory
 from batchfleet.jobs.job import BootId, WorkerLease, WorkerState
 from batchfleet.jobs.sql.store import SqlStore
 from batchfleet.jobs.store import JobStore
-from batchfleet.lifecycle import ParentWatch, StopSignal
+from batchfleet.lifecycle import ParentWatch, ServiceThread, StopSignal
 from batchfleet.logs import Action, OutageLog, said_by
-from batchfleet.models.repository import ModelFiles, ModelRepository
+from batchfleet.models.repository import ModelRepository
 from batchfleet.objects.connect import connect_objects
 from batchfleet.objects.s3_client import S3Terms
+from batchfleet.profiles.sql import SqlProfiles
 from batchfleet.pulse import Pulse, pulse_path
 from batchfleet.results.connect import connect_blobs
 from batchfleet.settings import EXIT_CONFIG, Settings, folder_of
 from batchfleet.telemetry import Metrics, listen_for_scrapes, setup_metrics
 from batchfleet.tracing import Tracer, setup_tracing
+from workers.device import device_name
 from workers.identity import worker_name
 from workers.journal import Journal
 from workers.keeper import Keeper, KeeperTerms, count_burial, start_beating
+from workers.learn import Learning
 from workers.lease import SharedLease
+from workers.load import ModelLoader
 from workers.namesakes import Namesakes
 from workers.serving import Loaded, Serving
 from workers.wiring import Parts, build_worker
@@ -38,6 +41,8 @@ _WATCH_S: Final = 1.0
 _S3_TERMS: Final = S3Terms(attempts=2)
 """For results: one try must end well before a run timeout, and `workers.uploads` tries again itself."""
 _STORE_WAIT_S: Final = 60.0
+_LAST_LESSON_S: Final = 2.0
+"""How long a drain waits for what was learned to be told: it is no loss where the database is away."""
 
 
 def run_worker(settings: Settings, terms: KeeperTerms, shared: SharedLease, keeper: Keeper) -> int:
@@ -89,8 +94,11 @@ def _serve(
     if not _begin_boot(settings, terms, shared, keeper, journal, parts.store, parts.metrics, stop, namesakes):
         shared.retire()
         return 0 if stop.requested else EXIT_SICK
-    serving = Serving(ModelRepository(folder_of(settings.models_url)), _loader(settings), settings.worker_models)
+    profiles = SqlProfiles(settings.database_url)
+    learning = Learning(profiles)
+    serving = _serving(settings, learning)
     loaded = serving.load_all()
+    give_back_memory()  # the warm-up's own
     if loaded is not Loaded.SOME:
         parts.store.retire(terms.boot)
         shared.retire()
@@ -98,6 +106,8 @@ def _serve(
     outcome = Outcome(stop)
     drain = build_worker(settings, terms, shared, journal, parts, serving, outcome.fail)
     drain.stages.start()
+    learner = ServiceThread("learn", learning.run, wake=learning.wake)
+    learner.start()
     pulse = Pulse(pulse_path(settings.state_dir, "worker", worker_name(settings)))
     show = _Show(shared, serving, pulse, terms.boot)
     show.once()
@@ -109,8 +119,22 @@ def _serve(
             outcome.fail()
     pulse.end()
     drain.run()
+    learner.stop()
+    learner.join(_LAST_LESSON_S)
+    profiles.close()
     serving.close()
     return outcome.code
+
+
+def _serving(settings: Settings, learning: Learning) -> Serving:
+    loader = ModelLoader(settings)
+    return Serving(
+        ModelRepository(folder_of(settings.models_url)),
+        loader,
+        settings.worker_models,
+        learning=learning,
+        device=lambda model: device_name(model.provider, loader.threads),
+    )
 
 
 class _Show:
@@ -208,27 +232,3 @@ def _begin_boot(
             namesakes.look(store)
             return True
     return False
-
-
-def _loader(settings: Settings) -> "_Loader":
-    return _Loader(settings)
-
-
-class _Loader:
-    """Chooses a variant of a model for this machine and loads it."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def __call__(self, files: ModelFiles) -> LoadedModel:
-        name = self._settings.worker_variant
-        if name == "auto":
-            selection = choose_variant(
-                files,
-                threads=self._settings.worker_threads,
-                providers=self._settings.worker_providers,
-                state_file=self._settings.state_dir / "variants.json",
-            )
-            name = selection.chosen
-            logger.info("%s", selection.reason, extra={"action": Action.VARIANT_CHOSEN, "model": str(files.ref)})
-        return load_executor(files, name, threads=self._settings.worker_threads)

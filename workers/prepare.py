@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from batchfleet.batching.item import Item
-from batchfleet.errors import InvalidRequestError, ModelError, ModelNotFoundError, PassFailedError
+from batchfleet.errors import InvalidRequestError, ModelNotFoundError
+from batchfleet.foreign import describe, ends_the_process
 from batchfleet.inference.registry import LoadedModel
 from batchfleet.inference.task import ItemFault, PreparedItem
 from batchfleet.jobs.job import JobError, JobErrorCode
@@ -114,9 +115,11 @@ class Preparer:
             model = self._serving.get(ref)
         except ModelNotFoundError as error:
             self._fail_all(jobs, JobErrorCode.MODEL_NOT_FOUND, str(error))
-        except (ModelError, PassFailedError, OSError) as error:
+        except BaseException as error:
+            if ends_the_process(error):
+                raise
             logger.exception("a model cannot be loaded", extra={"action": Action.MODEL_UNUSABLE, "model": str(ref)})
-            self._fail_all(jobs, JobErrorCode.MODEL_LOAD_FAILED, f"{ref} cannot be loaded: {error}")
+            self._fail_all(jobs, JobErrorCode.MODEL_LOAD_FAILED, f"{ref} cannot be loaded: {describe(error)}")
         else:
             self._prepare_jobs(model, jobs)
 
@@ -129,12 +132,14 @@ class Preparer:
                 if self._spans is not None:
                     self._spans.prepared([one.job for one in call], began_ns)
                 self._hand_on(model, call, prepared)
-            except Exception as error:  # task code is anybody's: what it raises must not end the worker
+            except BaseException as error:  # task code is anybody's: what it raises must not end the worker
+                if ends_the_process(error):
+                    raise
                 named = name_jobs(one.job.id for one in call)
                 extra = {"action": Action.PREPARE_FAILED, "model": str(model.ref), "jobs": named}
                 logger.exception("prepare failed", extra=extra)
                 if len(call) == 1:
-                    self._fail_all([call[0].job], JobErrorCode.INTERNAL, f"preparing failed: {error!r}")
+                    self._fail_all([call[0].job], JobErrorCode.INTERNAL, f"preparing failed: {describe(error)}")
                 else:
                     # One job's input broke the call: alone, each pays for itself.
                     for one in call:
@@ -208,6 +213,13 @@ class Preparer:
             code = JobErrorCode.INVALID_PARAMETERS if wrong else JobErrorCode.INPUT_INVALID
             whence = "" if wrong or job.claimed.input_uri is None else f"{job.claimed.input_uri}: "
             self._settle(JobFailed(job, JobError(code, f"{whence}{error.field}: {error}", item_of(error))))
+            return None
+        except BaseException as error:  # of the task's checks
+            if ends_the_process(error):
+                raise
+            extra = {"action": Action.PREPARE_FAILED, "model": str(model.ref), "jobs": name_jobs([job.id])}
+            logger.exception("prepare failed", extra=extra)
+            self._fail_all([job], JobErrorCode.INTERNAL, f"preparing failed: {describe(error)}")
             return None
         if len(inputs) != claimed.item_count:
             self._fail_all([job], JobErrorCode.INTERNAL, f"{len(inputs)} inputs stored, {claimed.item_count} expected")

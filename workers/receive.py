@@ -37,6 +37,8 @@ _STORE_AWAY_S: Final = 1.0
 _DIRECT_CLAIM_S: Final = (1.0, 5.0)
 _DIRECT_CLAIM_ITEMS: Final = 128
 _REVOKE_EVERY_S: Final = 1.0
+_FLOWS_S: Final = 1.0
+"""So long after a model was published its hints may go unread."""
 _TIMEOUT_TEXT: Final = "the run took longer than its run_timeout_s"
 _LEAST_REFILL: Final = 0.125
 """A lane is refilled when this share of the window is free for it: claims come in blocks."""
@@ -73,6 +75,7 @@ class Receiver:
         discard: Drops what is left of a job in the window.
         settle: Takes jobs that end here.
         spans: Told of claims, where anything is traced.
+        rest: Waits after a claim until another one may do somebody good.
         hinted: Whether there is a broker that should tell of every job.
     """
 
@@ -90,6 +93,7 @@ class Receiver:
         may_work: MayWork,
         metrics: Metrics,
         spans: WorkerSpans | None = None,
+        rest: Callable[[], None] | None = None,
         hinted: bool = False,
         clock: Monotonic = time.monotonic,
     ) -> None:
@@ -105,12 +109,15 @@ class Receiver:
         self._may_work = may_work
         self._metrics = metrics
         self._spans = spans
+        self._rest = rest
         self._hinted = hinted
         self._clock = clock
         self._ledger = PullLedger()
         self._random = random.Random()  # noqa: S311 - jitter
         self._claim_directly_at = clock()
         self._revoke_at = clock()
+        self._flows: list[Flow] = []
+        self._flows_until = clock()
         self._store_outage = OutageLog(logger, "the database", Action.STORE_UNAVAILABLE, clock)
         self._broker_outage = OutageLog(logger, "the broker", Action.BROKER_UNAVAILABLE, clock)
         self._short_of_room = False
@@ -158,6 +165,8 @@ class Receiver:
         if hints:
             self._take(self._claim([job_id for hint in hints for job_id in hint.ids]))
             self._put_off_direct_claim()
+            if self._rest is not None:
+                self._rest()
         elif room[Lane.BULK] and self._clock() >= self._claim_directly_at:
             self._claim_directly(room[Lane.BULK])
 
@@ -179,17 +188,20 @@ class Receiver:
             self._broker.interrupt()
 
     def _pull(self, room: dict[Lane, int], stopping: threading.Event) -> list[Hint]:
-        """Returns the hints of the first lane that has any, waiting for one if there is none."""
-        flows = [Flow(model, lane) for lane in LANES for model in self._serves()]
-        plan = self._ledger.plan(flows, room)
-        if not plan.steps:
+        """Returns hints, those of the lane furthest behind its share first; waits for one if there is none."""
+        step = self._ledger.plan(self._flows_now(), room).waiting
+        if not step.flows:
             stopping.wait(_BUSY_PULL_S)
             return []
-        if len(self._active) and room[Lane.BULK]:
-            for step in plan.steps:
-                if hints := self._pull_step(step, 0.0):
-                    return hints
-        return self._pull_step(plan.waiting, self._pull_wait_s())
+        return self._pull_step(step, self._pull_wait_s())
+
+    def _flows_now(self) -> list[Flow]:
+        """Returns the queues to empty; to list the models means to read folders, which is done now and then only."""
+        now = self._clock()
+        if now >= self._flows_until:
+            self._flows = [Flow(model, lane) for lane in LANES for model in self._serves()]
+            self._flows_until = now + _FLOWS_S
+        return self._flows
 
     def _pull_step(self, step: PullStep, wait_s: float) -> list[Hint]:
         hints = self._broker.pull(step.flows, step.max_hints, wait_s)

@@ -11,7 +11,9 @@ from enum import Enum
 
 from batchfleet.batching.batch import BatchLimits
 from batchfleet.batching.buckets import LengthBuckets
-from batchfleet.batching.cost import CostModel, Sample, fit
+from batchfleet.batching.ceilings import Ceilings
+from batchfleet.batching.cost import CostModel
+from batchfleet.batching.prices import DISPATCH_S
 from batchfleet.batching.window import PassGroup
 from batchfleet.errors import (
     ModelConfigError,
@@ -24,6 +26,10 @@ from batchfleet.inference.registry import LoadedModel
 from batchfleet.jobs.job import JobId
 from batchfleet.logs import Action
 from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
+from batchfleet.profiles.memory import MemoryProfiles
+from batchfleet.profiles.port import ProfileKey
+from workers.device import device_name
+from workers.learn import Learning
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +49,20 @@ class Loaded(Enum):
     """None can be loaded as the settings are."""
 
 
+_ON_CORES = frozenset({"cpu", "openvino"})
+_DISPATCH_ON_CORES_S = 0.001
+"""What claiming, settling and telling of one more pass costs where passes run on the same cores (0.9 to 1.2 ms)."""
+
 LoadModel = Callable[[ModelFiles], LoadedModel]
 """Chooses a variant for this machine and loads it."""
+
+NameDevice = Callable[[LoadedModel], str]
+"""Says what a loaded model runs on."""
+
+
+def one_thread(model: LoadedModel) -> str:
+    """Names the device of a model that is loaded as by default: each pass has one thread."""
+    return device_name(model.provider, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +81,31 @@ class PassKey:
 
 
 class Serving:
-    """Loads models and keeps what their passes cost. Thread-safe; a model is loaded by one thread at a time."""
+    """Loads models and knows what their passes cost. Thread-safe; a model is loaded by one thread at a time.
 
-    def __init__(self, repository: ModelRepository, load: LoadModel, names: tuple[str, ...] = ()) -> None:
+    Args:
+        repository: Where the models are.
+        load: Loads one.
+        names: The models to serve; empty for all.
+        learning: What is learned of them; by default it stays in this process.
+        device: Says what a loaded model runs on.
+    """
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        load: LoadModel,
+        names: tuple[str, ...] = (),
+        *,
+        learning: Learning | None = None,
+        device: NameDevice = one_thread,
+    ) -> None:
         self._repository = repository
         self._load = load
         self._names = names
+        self._learning = Learning(MemoryProfiles()) if learning is None else learning
+        self._device = device
         self._loaded: dict[ModelRef, LoadedModel] = {}
-        self._costs: dict[ModelRef, CostModel] = {}
         self._loading = threading.Lock()
         self._tried: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -144,9 +179,20 @@ class Serving:
         return self._loaded[ref]
 
     def observe(self, ref: ModelRef, count: int, length: int, seconds: float) -> CostModel:
-        """Learns from one more pass; returns the model of cost after it."""
-        self._costs[ref] = cost = self._costs[ref].observed(count, length, seconds)
-        return cost
+        """Learns from one more pass of `count` rows padded to `length`; returns the model of cost after it."""
+        return self._learning.observe(ref, count, length, seconds)
+
+    def worked(self, ref: ModelRef, items: int, input_bytes: float, seconds: float) -> None:
+        """Notes device-seconds spent on items, and the bytes of the inputs that they came in."""
+        self._learning.worked(ref, items, input_bytes, seconds)
+
+    def ran_out(self, ref: ModelRef, count: int, length: int) -> Ceilings:
+        """Notes that a pass of `count` rows padded to `length` ran out of memory; returns the ceilings after it."""
+        return self._learning.ran_out(ref, count, length)
+
+    def ceilings(self, ref: ModelRef) -> Ceilings:
+        """Returns how many rows the device's memory is known to hold, as the fleet has learned it."""
+        return self._learning.ceilings(ref)
 
     def group_for(self, key: Hashable) -> PassGroup:
         """Returns what bounds the passes of a key: the window asks for it."""
@@ -157,9 +203,18 @@ class Serving:
             max_tokens=model.limits.max_batch_tokens,
             max_delay_s=model.limits.max_delay_ms / 1e3,
             max_pass_s=model.limits.max_pass_ms / 1e3,
+            preferred_items=model.limits.preferred_batch_items,
         )
-        buckets = LengthBuckets(tuple(model.executor.shapes.lengths or ()))
-        return PassGroup(limits, self._costs[key.model], buckets, alone=key.suspect is not None)
+        shapes = model.executor.shapes
+        buckets = LengthBuckets(tuple(shapes.lengths or ()), shapes.shape)
+        return PassGroup(
+            limits,
+            self._learning.cost(key.model),
+            buckets,
+            alone=key.suspect is not None,
+            ceilings=self._learning.ceilings(key.model),
+            dispatch_s=_DISPATCH_ON_CORES_S if model.provider in _ON_CORES else DISPATCH_S,
+        )
 
     def probe(self) -> None:
         """Runs the warm-up sample of each loaded model.
@@ -178,7 +233,8 @@ class Serving:
     def _load_and_warm(self, ref: ModelRef) -> LoadedModel:
         model = self._load(self._repository.open(ref))
         report = model.executor.warm_up()
-        self._costs[ref] = fit(Sample(p.shape.rows, p.shape.length, p.seconds) for p in report.passes)
+        device = self._device(model)
+        self._learning.begin(ref, ProfileKey(ref.name, ref.version, model.variant.name, device), report)
         logger.info(
             "model is warm",
             extra={
@@ -186,6 +242,7 @@ class Serving:
                 "model": str(ref),
                 "variant": model.variant.name,
                 "provider": model.provider,
+                "device": device,
                 "shapes": len(report.passes),
                 "seconds": round(report.seconds, 3),
             },

@@ -1,8 +1,9 @@
 """Settle: puts jobs together again from their items, writes results and states, and rings.
 
 Everything that has ended while the last transaction ran is settled in the next one: one statement and one block
-of bytes, however many jobs. A database that is away is waited for; results are kept meanwhile. Results too large for a
-row take a way round (`workers.uploads`) and come back to be settled.
+of bytes, however many jobs. Ends that nobody waits for linger for some passes (`workers.pacing`). A database that is
+away is waited for; results are kept meanwhile. Results too large for a row take a way round (`workers.uploads`) and
+come back to be settled.
 """
 
 import logging
@@ -11,10 +12,12 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from batchfleet.broker.port import Ring
+from batchfleet.clock import Monotonic
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.inference.task import ItemFault
 from batchfleet.jobs.job import (
@@ -25,11 +28,10 @@ from batchfleet.jobs.job import (
     OnItemError,
     Settlement,
     SettleOutcome,
-    format_job_id,
 )
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.store import JobStore
-from batchfleet.logs import Action, OutageLog, name_jobs
+from batchfleet.logs import Action, OutageLog
 from batchfleet.results.blobs import result_key
 from batchfleet.results.codec import as_blob
 from batchfleet.telemetry import Metrics, Stopwatch
@@ -37,6 +39,8 @@ from workers import ends
 from workers.active import ActiveJob, ActiveJobs
 from workers.ends import Ended
 from workers.messages import ItemsFailed, JobExpired, JobFailed, JobReturned, PassDone, ResultStored, SettleMessage
+from workers.pacing import Waiting
+from workers.report import Report, outcomes
 from workers.spans import WorkerSpans
 from workers.uploads import Uploads
 
@@ -55,6 +59,7 @@ class Settler:
         discard: Drops what is left of a job in the window.
         uploads: Takes results that go to the blob store.
         row_bytes: Results over this size do.
+        load: Returns the items that wait for the device, and those that the window may hold.
         spans: Told what became of jobs, where anything is traced.
     """
 
@@ -68,7 +73,9 @@ class Settler:
         discard: Callable[[JobId], object],
         metrics: Metrics,
         row_bytes: int,
+        load: Callable[[], tuple[int, int]],
         spans: WorkerSpans | None = None,
+        clock: Monotonic = time.monotonic,
     ) -> None:
         self._boot = boot
         self._store = store
@@ -78,7 +85,12 @@ class Settler:
         self._discard = discard
         self._metrics = metrics
         self._row_bytes = row_bytes
+        self._load = load
+        self._clock = clock
+        self._ended: list[Ended] = []
+        self._waiting = Waiting()
         self._spans = spans
+        self._report = Report(boot, metrics)
         self._queue: queue.SimpleQueue[SettleMessage | None] = queue.SimpleQueue()
         self._returned: list[JobReturned] = []
         self._gave_up = threading.Event()
@@ -101,10 +113,10 @@ class Settler:
     def run(self, stopping: threading.Event) -> None:
         """Settles until stopped, then what is queued still: the body of the thread."""
         while True:
-            messages = self._next()
-            ended = [done for message in messages for done in self._take(message)]
-            for start in range(0, len(ended), _MAX_ROWS):
-                self._settle(ended[start : start + _MAX_ROWS])
+            messages = self._next(self._left_s())
+            self._join([done for message in messages for done in self._take(message)])
+            if stopping.is_set() or self._left_s() == 0.0:
+                self._settle_ended()
             self._hand_back_returned()
             # Uploads that end have `wake` called, and are looked at again.
             if stopping.is_set() and self._uploads.idle and self._queue.empty():
@@ -122,13 +134,39 @@ class Settler:
             self._spans.ended([(job, "handed_back", None) for job in removed], began_ns)
         return len(changed)
 
-    def _next(self) -> list[SettleMessage]:
-        messages = [self._queue.get()]
-        while True:
-            try:
+    def _next(self, wait_s: float | None) -> list[SettleMessage]:
+        """Returns what the stages said, after a wait of so many seconds at most; None waits for something."""
+        messages: list[SettleMessage | None] = []
+        with suppress(queue.Empty):
+            messages.append(self._queue.get(timeout=wait_s))
+            while True:
                 messages.append(self._queue.get_nowait())
-            except queue.Empty:
-                return [message for message in messages if message is not None]
+        return [message for message in messages if message is not None]
+
+    # -- pacing -------------------------------------------------------------------------------------------
+
+    def _join(self, ended: Sequence[Ended]) -> None:
+        now = self._clock()
+        for one in ended:
+            claimed = one.job.claimed
+            succeeded = one.row.state is JobState.SUCCEEDED
+            self._waiting = self._waiting.joined(
+                now, claimed.lane, items=claimed.item_count, size=len(one.data), succeeded=succeeded
+            )
+        self._ended += ended
+
+    def _left_s(self) -> float | None:
+        if not self._ended:
+            return None
+        backlog, capacity = self._load()
+        return self._waiting.left_s(self._clock(), backlog=backlog, capacity=capacity)
+
+    def _settle_ended(self) -> None:
+        # One that was withdrawn while it lingered is no longer ours.
+        ended = [one for one in self._ended if self._active.get(one.job.id) is one.job]
+        self._ended, self._waiting = [], Waiting()
+        for start in range(0, len(ended), _MAX_ROWS):
+            self._settle(ended[start : start + _MAX_ROWS])
 
     # -- putting jobs together ----------------------------------------------------------------------------
 
@@ -203,9 +241,12 @@ class Settler:
             if one.row.state is not JobState.SUCCEEDED:
                 self._discard(one.job.id)
         self._metrics.window_items.set(self._active.items)
-        self._tell(outcome, unique)
+        finished = [job_id for job_id, state in outcome.applied if state.terminal]
+        if finished:
+            self._ring.ring(finished)
+        self._report.settled(outcome, unique)
         if self._spans is not None:
-            self._spans.ended(_outcomes(outcome, unique), began_ns)
+            self._spans.ended(outcomes(outcome, unique), began_ns)
 
     def _write(self, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
         """Writes until the database takes it, or the drain gives up."""
@@ -243,43 +284,3 @@ class Settler:
             else:
                 self._outage.worked()
                 return answer
-
-    def _tell(self, outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> None:
-        finished = [job_id for job_id, state in outcome.applied if state.terminal]
-        if finished:
-            self._ring.ring(finished)
-        if outcome.stale:
-            self._metrics.stale_settles.inc(len(outcome.stale))
-            extra = {"action": Action.STALE_SETTLE, "boot": self._boot, "jobs": name_jobs(outcome.stale)}
-            logger.info("%d jobs had moved on", len(outcome.stale), extra=extra)
-        for job_id, state in outcome.applied:
-            claimed = ended[job_id].job.claimed
-            self._metrics.jobs_ended.labels(claimed.model, claimed.lane, state).inc()
-        if logger.isEnabledFor(logging.DEBUG):
-            self._log_each(outcome, ended)
-
-    def _log_each(self, outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> None:
-        """A line for each job; at debug level, since there may be thousands a second."""
-        for job_id, state in outcome.applied:
-            row, claimed = ended[job_id].row, ended[job_id].job.claimed
-            extra = {
-                "action": Action.SETTLED,
-                "job": format_job_id(job_id),
-                "state": state.value,
-                "epoch": claimed.epoch,
-                "model": claimed.model,
-                "tenant": claimed.tenant,
-                "boot": self._boot,
-            }
-            if row.error is not None:
-                extra["error"] = row.error.code
-            logger.debug("settled", extra=extra)
-
-
-def _outcomes(outcome: SettleOutcome, ended: Mapping[JobId, Ended]) -> list[tuple[ActiveJob, str, str | None]]:
-    """Returns what became of each job; those of which nothing is known are the rescuer's to decide about."""
-    state_of = {job_id: state.value for job_id, state in outcome.applied} | dict.fromkeys(outcome.stale, "stale")
-    return [
-        (one.job, state_of.get(job_id, "unknown"), None if one.row.error is None else one.row.error.code)
-        for job_id, one in ended.items()
-    ]

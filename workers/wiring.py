@@ -15,6 +15,7 @@ from batchfleet.telemetry import Metrics
 from batchfleet.tracing import Tracer
 from workers.active import ActiveJob, ActiveJobs
 from workers.assemble import Assembler
+from workers.canary import Canary
 from workers.drain import Drain, Stages
 from workers.execute import Device
 from workers.fetch import FETCH_THREADS, Fetcher, FetchLimits
@@ -93,6 +94,7 @@ def build_worker(
         discard,
         parts.metrics,
         settings.result_row_bytes,
+        lambda: (assembler.backlog, room.capacity),
         spans,
     )
 
@@ -102,7 +104,8 @@ def build_worker(
                 settler.put(JobExpired(job))
 
     assembler = Assembler(serving.group_for, expired, fence)
-    device = Device(identity, serving, active, assembler, journal, settler.put, parts.metrics, on_unfit, spans)
+    canary = Canary(settings.canary_share, active, journal, parts.metrics)
+    device = Device(identity, serving, active, assembler, journal, settler.put, parts.metrics, on_unfit, canary, spans)
     room = WindowRoom(settings.window_items, settings.window_s, lambda: device.items_per_s)
     fetcher = Fetcher(
         parts.objects,
@@ -126,6 +129,7 @@ def build_worker(
         fence,
         parts.metrics,
         spans,
+        rest=assembler.rest,
         hinted=has_broker(settings.broker_url),
     )
     stages = Stages(

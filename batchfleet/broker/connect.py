@@ -31,8 +31,13 @@ def connect_broker(url: str, *, metrics: Metrics) -> HintBroker:
     return KombuBroker(url, metrics=metrics)
 
 
-def connect_ring(url: str, *, metrics: Metrics) -> Ring:
+def connect_ring(url: str, *, metrics: Metrics, rest_s: float = 0.0) -> Ring:
     """Returns the ring for a broker URL. It connects at its first call.
+
+    Args:
+        url: The broker's.
+        metrics: Where rings are counted.
+        rest_s: Pause after each ring that was heard, for a listener to whom many are as good as one.
 
     Raises:
         ValueError: If no adapter knows the URL.
@@ -42,7 +47,7 @@ def connect_ring(url: str, *, metrics: Metrics) -> Ring:
     _check_scheme(url)
     from batchfleet.broker.redis_ring import RedisRing  # noqa: PLC0415
 
-    return RedisRing(url, metrics=metrics)
+    return RedisRing(url, metrics=metrics, rest_s=rest_s)
 
 
 def _check_scheme(url: str) -> None:

@@ -33,6 +33,8 @@ _LONGEST_BLOCK_S: Final = 5.0
 """One BLMPOP at most: a connection that died silently is noticed after it."""
 _SHORTEST_BLOCK_S: Final = 0.001
 """Less would be written as 0, which means for ever."""
+_AT_ONCE_S: Final = 0.002
+"""A reply that took longer was waited for."""
 _GRACE_S: Final = 1.0
 """How much later than asked the server may answer a BLMPOP before its connection counts as dead."""
 _HINTS_PER_PUSH: Final = 512
@@ -132,11 +134,15 @@ class KombuBroker:
 
     def _take(self, queues: tuple[str, ...], max_hints: int, until: float) -> tuple[list[bytes], bool]:
         """Returns messages, and whether the wait for them was called off."""
+        asked_at = time.monotonic()
         found, called = self._repairing(queues, lambda: self._first(queues, max_hints, until))
+        waited = time.monotonic() - asked_at > _AT_ONCE_S
         messages: list[bytes] = []
         while found is not None:
             queue, taken = found
             messages += taken
+            if waited:
+                break  # all queues were empty a moment ago: what else has come since is the next pull's
             queues = queues[queues.index(queue.decode()) + 1 :]
             found = self._pop(queues, max_hints - len(messages))
         return messages, called

@@ -121,7 +121,8 @@ def free_room(window: int, held: Mapping[Lane, int], *, kept: Mapping[Lane, floa
     """Returns how many more items of each lane fit into a window.
 
     A lane may fill the window but for the room kept for more urgent lanes; what those hold themselves counts as
-    their kept room first. Small windows keep at least one place.
+    their kept room first. Small windows keep at least one place, and never the last one: a slow device, whose window
+    holds an item or two, must not shut out the least urgent lane for ever.
 
     Args:
         window: Items that fit in all.
@@ -130,10 +131,11 @@ def free_room(window: int, held: Mapping[Lane, int], *, kept: Mapping[Lane, floa
     """
     total = max(0, window - sum(held.values()))
     room: dict[Lane, int] = {}
-    reserved = 0
+    reserved, left = 0, window - 1
     for lane in LANES:
         room[lane] = max(0, total - reserved)
-        places = math.ceil(window * kept[lane]) if lane in kept else 0
+        places = min(math.ceil(window * kept[lane]), left) if lane in kept else 0
+        left -= places
         reserved += max(0, places - held.get(lane, 0))
     return room
 

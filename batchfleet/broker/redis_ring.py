@@ -35,6 +35,7 @@ class RedisRing:
         url: `redis://…`, `rediss://…` or `redis+socket:///path`.
         channel: Name of the pub/sub channel.
         quiet_s: Silence after which the subscription is checked.
+        rest_s: Pause after each ring that was heard, for a listener to whom many are as good as one.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class RedisRing:
         metrics: Metrics,
         channel: str = RING_CHANNEL,
         quiet_s: float = _QUIET_S,
+        rest_s: float = 0.0,
         on_crash: CrashHandler = exit_on_crash,
     ) -> None:
         self._url = url
         self._metrics = metrics
         self._channel = channel
         self._quiet_s = quiet_s
+        self._rest_s = rest_s
         self._pool = redis.ConnectionPool.from_url(
             redis_py_url(url), socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
         )
@@ -123,10 +126,13 @@ class RedisRing:
         pinged = False
         while not stopping.is_set():
             # What the parser has buffered already would not make the socket readable.
-            woke = Woke.READABLE if self._subscriber.has_input() else self._wait()
+            buffered = self._subscriber.has_input()
+            woke = Woke.READABLE if buffered else self._wait()
             if woke is Woke.READABLE:
                 self._take(self._subscriber.read())
                 pinged = False
+                if self._rest_s and not buffered:
+                    stopping.wait(self._rest_s)
             elif woke is Woke.TIMEOUT:
                 if pinged:
                     raise redis.TimeoutError("the subscription has gone silent")

@@ -100,6 +100,7 @@ class JobErrorCode(StrEnum):
     MODEL_LOAD_FAILED = "model_load_failed"
     NON_FINITE_OUTPUT = "non_finite_output"
     PASS_FAILED = "pass_failed"  # noqa: S105 - a forward pass, not a secret
+    OUT_OF_MEMORY = "out_of_memory"
     WORKER_CRASHED = "worker_crashed"
     RUN_TIMEOUT = "run_timeout"
     RESULT_UNWRITABLE = "result_unwritable"
@@ -398,13 +399,21 @@ class WorkerLease:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """How many jobs of a (model, lane) are in a state, and the age in seconds of the oldest one."""
+    """How much of a (model, lane) is in a state.
+
+    Attributes:
+        oldest_age_s: Age of the oldest job in seconds.
+        items: Items of the jobs; one for each whose inputs lie in an object.
+        input_bytes: Bytes of the inputs that their rows hold.
+    """
 
     model: str
     lane: Lane
     state: JobState
     jobs: int
     oldest_age_s: float
+    items: int = 0
+    input_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

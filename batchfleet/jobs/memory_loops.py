@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from batchfleet.jobs.announce import announce_backoff_s
 from batchfleet.jobs.fairness import fair_order
 from batchfleet.jobs.job import Announcement, DueWork, JobId, Lane, QueueDepth
-from batchfleet.jobs.memory_row import candidates, running_job
+from batchfleet.jobs.memory_row import MemoryRow, candidates, running_job
 from batchfleet.jobs.memory_tables import MemoryTables
 from batchfleet.jobs.states import JobState
 from batchfleet.jobs.verdict import Verdict, after_death, after_timeout
@@ -68,12 +68,23 @@ def verdicts(
 
 def queue_depths(tables: MemoryTables, now: float) -> list[QueueDepth]:
     """Counts the queued and running jobs by model and lane; see `JobStore.queue_depths`."""
-    since: dict[tuple[str, Lane, JobState], list[float]] = {}
+    queues: dict[tuple[str, Lane, JobState], list[MemoryRow]] = {}
     for row in tables.rows.values():
         if not row.state.terminal:
-            start = row.record.started_at if row.state is JobState.RUNNING else row.record.run_at
-            since.setdefault((row.asked.model, row.asked.lane, row.state), []).append(start or now)
+            queues.setdefault((row.asked.model, row.asked.lane, row.state), []).append(row)
     return [
-        QueueDepth(model, lane, state, len(starts), max(0.0, now - min(starts)))
-        for (model, lane, state), starts in since.items()
+        QueueDepth(
+            model,
+            lane,
+            state,
+            len(rows),
+            max(0.0, now - min(_since(row, now) for row in rows)),
+            sum(row.asked.item_count for row in rows),
+            sum(row.asked.input_bytes for row in rows),
+        )
+        for (model, lane, state), rows in queues.items()
     ]
+
+
+def _since(row: MemoryRow, now: float) -> float:
+    return (row.record.started_at if row.state is JobState.RUNNING else row.record.run_at) or now

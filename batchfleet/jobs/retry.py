@@ -14,6 +14,7 @@ BACKOFF_CAP_S = 60.0
 RETRYABLE: frozenset[str] = frozenset(
     {
         JobErrorCode.PASS_FAILED,
+        JobErrorCode.OUT_OF_MEMORY,
         JobErrorCode.MODEL_LOAD_FAILED,
         JobErrorCode.RUN_TIMEOUT,
         JobErrorCode.RESULT_UNWRITABLE,

@@ -6,11 +6,14 @@ The suite runs over the providers that this machine has (a refusal itself is tes
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnxruntime import InferenceSession
 
 from batchfleet.errors import ModelError, RuntimeUnavailableError
 from batchfleet.inference.machine import Cpu
-from batchfleet.inference.onnx_runtime import OnnxRuntime
+from batchfleet.inference.onnx_binding import BoundRuns
+from batchfleet.inference.onnx_runtime import OnnxRuntime, OnnxSession
 from batchfleet.inference.registry import LoadedModel, load_executor, load_runtime
 from batchfleet.inference.runtime import RuntimeOptions, Session
 from batchfleet.models.config import Precision, Variant
@@ -104,6 +107,48 @@ def test_a_loaded_model_runs_warms_up_and_probes(files: ModelFiles) -> None:
 
     assert {warm.shape for warm in report.passes} == set(model.executor.shapes.warm_shapes())
     assert (model.provider, model.digest, model.ref) == ("cpu", files.digest, files.ref)
+
+
+def bound_to_cpu(files: ModelFiles, kept: int = 8) -> tuple[BoundRuns, InferenceSession]:
+    """Bound runs as on a GPU, with the CPU's memory as the device's."""
+    session = InferenceSession(str(files.path / "model.fp32.onnx"), providers=["CPUExecutionProvider"])
+    return BoundRuns(onnxruntime, session, ["sentence_embedding"], "cpu", kept), session
+
+
+def test_bound_runs_give_what_unbound_ones_do_whatever_ran_before(files: ModelFiles) -> None:
+    bound, session = bound_to_cpu(files, kept=2)
+    shapes = [(1, 7), (5, 7), (1, 7), (3, 20), (5, 7), (1, 7)]
+
+    results = [bound.run(feeds(*shape))[0] for shape in shapes]
+
+    for shape, result in zip(shapes, results, strict=True):
+        np.testing.assert_array_equal(result, session.run(None, feeds(*shape))[0])
+
+
+def test_bound_inputs_are_filled_in_place_and_old_outputs_stay(files: ModelFiles) -> None:
+    bound, session = bound_to_cpu(files)
+    first, second = feeds(2, 9), {**feeds(2, 9), "input_ids": feeds(2, 9)["input_ids"][::-1].copy()}
+
+    before = bound.run(first)[0]
+    kept = before.copy()
+    after = bound.run(second)[0]
+
+    np.testing.assert_array_equal(before, kept)
+    np.testing.assert_array_equal(after, session.run(None, second)[0])
+
+
+def test_a_bound_session_keeps_the_contract(files: ModelFiles) -> None:
+    variant = files.config.variant("fp32")
+    _, inner = bound_to_cpu(files)
+    session = OnnxSession(inner, variant, bind_to="cpu")
+
+    with pytest.raises(Exception, match=r"(?s)."):
+        session.run({"nonsense": np.zeros((1, 1), np.int64)})
+    outputs = session.run(feeds(3, 5), shrink=True)
+    assert outputs["sentence_embedding"].shape == (3, 32)
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.run(feeds(3, 5))
 
 
 def test_a_missing_graph_is_a_model_error_with_its_path(tmp_path: Path) -> None:

@@ -50,11 +50,18 @@ def _fill(url: str) -> None:
 def plan(database: Database, statement: Sql) -> list[str]:
     """Returns the nodes of the plan that a store's session makes of a statement."""
     names = dict.fromkeys(re.findall(r"(?<![:\w]):(\w+)", statement.sqlite))
-    texts = {"boot": BOOT, "tenant": "default", "pending": "pending", "output": "output", "block": b"", "rows": "[]"}
+    texts: dict[str, object] = {
+        "boot": BOOT,
+        "tenant": None,
+        "pending": "pending",
+        "output": "output",
+        "block": b"",
+        "rows": "[]",
+    }
     explained = Sql("", "EXPLAIN (COSTS OFF) " + statement.postgresql)
 
     def ask(tx: Transaction) -> list[str]:
-        texts["ids"] = tx.ids([new_job_id(), new_job_id()])
+        texts.update({"ids": tx.ids([new_job_id(), new_job_id()]), "id": new_job_id()})
         return [row[0] for row in tx.rows(explained, {name: texts.get(name, 1) for name in names})]
 
     return database.read(ask)

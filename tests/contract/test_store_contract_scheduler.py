@@ -341,7 +341,7 @@ class TestObservation:
     def test_depths_are_the_databases_truth(self, bench: Bench) -> None:
         """Case B15."""
         boot = bench.boot()
-        bench.submit(3, model="a", lane=Lane.BULK)
+        bench.submit(3, model="a", lane=Lane.BULK, inputs=b'["a", "b"]', item_count=2)
         bench.running(boot, 2, model="a")
         (done,) = bench.running(boot, model="b")
         bench.store.settle(boot, [success(done)], b"")
@@ -356,6 +356,11 @@ class TestObservation:
         }
         assert depths["a", Lane.BULK, JobState.QUEUED].jobs == 4
         assert depths["a", Lane.STANDARD, JobState.RUNNING].jobs == 2
+        assert (depths["a", Lane.BULK, JobState.QUEUED].items, depths["a", Lane.BULK, JobState.QUEUED].input_bytes) == (
+            3 * 2 + 1,
+            3 * len('["a", "b"]') + len('["text"]'),
+        )
+        assert depths["a", Lane.STANDARD, JobState.RUNNING].items == 2
         assert [depth.oldest_age_s for depth in depths.values()] == pytest.approx([10.0, 10.0], abs=0.9)
 
     def test_an_empty_queue_has_no_depths(self, bench: Bench) -> None:

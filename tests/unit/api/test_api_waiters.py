@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from api.waiters import Waiters
@@ -18,12 +18,16 @@ WAIT_S = 30.0
 class Scene:
     """Waiters over a table of states."""
 
-    def __init__(self, lookup_s: float = NEVER_S) -> None:
+    def __init__(self, lookup_s: float = NEVER_S, *, with_answers: bool = False) -> None:
+        self.reads = 0
+        self.heard: list[list[str]] = []
+        self.ring_fails = False
         self.states: dict[str, JobState] = {}
         self.looked_up: list[list[str]] = []
         self.lookup_fails = 0
         self.on_look_up: Callable[[], None] = lambda: None
-        self.waiters = Waiters(self._ended, lookup_s=lookup_s)
+        read = self._read if with_answers else None
+        self.waiters = Waiters(self._ended, lookup_s=lookup_s, read=read)
         self.waiters.start()
         self.hung_up = asyncio.Event()
 
@@ -35,8 +39,14 @@ class Scene:
             raise StoreUnavailableError("away")
         return [one for one in ids if self.states[one].terminal]
 
+    def _read(self, ids: Sequence[str]) -> Iterator[list[JobRecord]]:
+        self.heard.append(list(ids))
+        for job_id in ids if not self.ring_fails else ():
+            yield [record(job_id, state=self.states[job_id])]
+
     async def wait(self, job_id: str, seconds: float = NEVER_S) -> JobRecord | None:
         async def read() -> JobRecord:
+            self.reads += 1
             return record(job_id, state=self.states[job_id])
 
         async def gone() -> None:
@@ -192,3 +202,89 @@ def test_a_ring_after_the_loop_is_no_trouble() -> None:
     run(scenario)
     scenes[0].waiters._waiting["a"] = set()
     scenes[0].waiters.ring(["a"])
+
+
+def test_a_ring_for_others_does_not_wake_the_loop() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        (task,) = await scene.begin("a")
+        loop = asyncio.get_running_loop()
+        woken: list[object] = []
+        threadsafe = loop.call_soon_threadsafe
+
+        def noting(*call: Any) -> asyncio.Handle:
+            woken.append(call)
+            return threadsafe(*call)
+
+        loop.call_soon_threadsafe = noting  # type: ignore[method-assign, assignment]
+
+        scene.waiters.ring(["b", "c"])
+        assert woken == []
+        scene.states["a"] = JobState.SUCCEEDED
+        scene.waiters.ring(["b", "a"])
+        assert len(woken) == 1
+        ended = await task
+        assert ended is not None
+        assert ended.state is JobState.SUCCEEDED
+        scene.waiters.close()
+        del loop.call_soon_threadsafe
+
+    run(scenario)
+
+
+def test_a_ring_brings_the_answers_along() -> None:
+    """Who hears it reads all rows at once: no waiter reads its own."""
+
+    async def scenario() -> None:
+        scene = Scene(with_answers=True)
+        tasks = await scene.begin("a", "b", "c")
+        scene.states.update(a=JobState.SUCCEEDED, b=JobState.FAILED)
+
+        await asyncio.to_thread(scene.waiters.ring, ["a", "x", "b"])
+
+        first, second = await asyncio.gather(*tasks[:2])
+        assert first is not None
+        assert second is not None
+        assert (first.state, second.state) == (JobState.SUCCEEDED, JobState.FAILED)
+        assert scene.heard == [["a", "b"]]
+        assert scene.reads == 0
+        assert not tasks[2].done()
+        tasks[2].cancel()
+
+    run(scenario)
+
+
+def test_what_a_ring_cannot_read_its_waiters_read() -> None:
+    async def scenario() -> None:
+        scene = Scene(with_answers=True)
+        scene.ring_fails = True
+        (task,) = await scene.begin("a")
+        scene.states["a"] = JobState.SUCCEEDED
+
+        await asyncio.to_thread(scene.waiters.ring, ["a"])
+
+        ended = await task
+        assert ended is not None
+        assert ended.state is JobState.SUCCEEDED
+        assert scene.reads == 1
+
+    run(scenario)
+
+
+def test_an_answer_that_came_too_early_is_not_the_end() -> None:
+    """The row that the ring's reader saw had not ended: its waiter waits on, and does not keep that row."""
+
+    async def scenario() -> None:
+        scene = Scene(with_answers=True)
+        (task,) = await scene.begin("a")
+
+        await asyncio.to_thread(scene.waiters.ring, ["a"])
+        await asyncio.sleep(0)
+        scene.states["a"] = JobState.SUCCEEDED
+        await asyncio.to_thread(scene.waiters.ring, ["a"])
+
+        ended = await task
+        assert ended is not None
+        assert ended.state is JobState.SUCCEEDED
+
+    run(scenario)

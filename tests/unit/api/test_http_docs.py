@@ -21,8 +21,8 @@ HTTP = (DOCS / "http.md").read_text(encoding="utf-8")
 EVERYWHERE = {401, 403, 421, 429, 500, 503}
 """Said once, at the top."""
 PROVENANCE = {
-    "model_digest", "variant", "precision", "runtime", "provider", "batch", "batch_items", "padded_length", "released",
-    "worker", "boot", "attempt",
+    "model_digest", "variant", "precision", "runtime", "provider", "batch", "pass", "batch_items", "padded_length",
+    "released", "worker", "boot", "attempt",
 }  # fmt: skip
 REQUESTS, JOBS = ERRORS.split("## Jobs:")
 

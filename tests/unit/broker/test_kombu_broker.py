@@ -143,6 +143,24 @@ def test_idle_waiting_costs_few_commands(broker: KombuBroker, valkey: ValkeyServ
     assert sum(after.values()) - sum(before.values()) <= 6  # with the two INFO and their connections
 
 
+def test_a_pull_that_waited_takes_what_came_and_asks_for_no_more(broker: KombuBroker, valkey: ValkeyServer) -> None:
+    """The other queues were empty a moment ago: to ask for them would cost each lone job a round trip."""
+    broker.pull([ONLINE, BULK], 4, 0.0)
+    publisher = KombuBroker(valkey.url, metrics=Metrics())
+    with ThreadPoolExecutor(1) as pool, valkey.client() as client:
+        pulling = pool.submit(broker.pull, [ONLINE, BULK], 4, 30.0)
+        while not client.client_list(_type="normal") or not any(
+            one["cmd"] == "blmpop" for one in client.client_list(_type="normal")
+        ):
+            pass
+        before = valkey.calls()
+        publisher.publish([hint(ONLINE)])
+        assert len(pulling.result(30.0)) == 1
+    publisher.close()
+
+    assert valkey.calls().get("lmpop", 0) == before.get("lmpop", 0)
+
+
 def test_a_broker_that_is_away_says_so_and_comes_back(own_valkey: ValkeyServer, metrics: Metrics) -> None:
     own_valkey.stop()
     broker = KombuBroker(own_valkey.url, metrics=metrics)

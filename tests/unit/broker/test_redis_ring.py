@@ -124,3 +124,27 @@ def test_ringing_a_broker_that_is_away_is_counted_and_never_raises(
 )
 def test_urls_are_kombus(url: str, expected: str) -> None:
     assert redis_py_url(url) == expected
+
+
+def test_a_listener_that_rests_hears_of_the_rings_of_its_rest_afterwards(own_valkey: ValkeyServer) -> None:
+    resting = RedisRing(own_valkey.url, metrics=Metrics(), rest_s=0.05)
+    try:
+        heard = listen(resting)
+        rung = [[new_job_id()] for _ in range(5)]
+        for ids in rung:
+            resting.ring(ids)
+
+        assert [heard.get(timeout=WAIT_S) for _ in rung] == rung
+    finally:
+        resting.close()
+
+
+def test_a_rest_does_not_hold_up_the_end(own_valkey: ValkeyServer) -> None:
+    resting = RedisRing(own_valkey.url, metrics=Metrics(), rest_s=3600.0)
+    heard = listen(resting)
+    resting.ring([new_job_id()])
+    heard.get(timeout=WAIT_S)
+
+    resting.close()
+
+    assert not resting.subscribed.is_set()

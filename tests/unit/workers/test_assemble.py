@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from queue import Queue
+from queue import Empty, Queue
 
 import pytest
 
@@ -119,3 +119,59 @@ def test_closing_ends_a_waiting_take_and_drops_what_comes_later(bench: Bench) ->
     taker.join(10)
     bench.assembler.add([item(0)])
     assert bench.assembler.backlog == 0
+
+
+def test_an_idle_device_gets_its_batch_from_whoever_brings_the_items() -> None:
+    """No thread of the assembler runs here: none is on the way of a lone job."""
+    assembler = Assembler(lambda _: PassGroup(LIMITS, CostModel(0.0, 0.0)), lambda _: None, lambda: True)
+    taken: Queue[Batch | None] = Queue()
+    taker = threading.Thread(target=lambda: taken.put(assembler.take()))
+    taker.start()
+    for key in range(1000):  # the first of them may come before the device waits
+        assembler.add([item(key)])
+        try:
+            batch = taken.get(timeout=0.02)
+            break
+        except Empty:
+            continue
+
+    assert batch is not None
+    assert batch.items
+    taker.join(10)
+
+
+def test_a_rest_ends_when_the_device_takes_the_batch_that_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.assemble.rest_s", lambda lanes: 30.0 if Lane.ONLINE in set(lanes) else 0.0)
+    rested: Queue[bool] = Queue()
+
+    def rest() -> None:
+        bench.assembler.rest()
+        rested.put(True)
+
+    rest()  # nothing waits
+    bench.assembler.add([item(key) for key in range(8)])
+    bench.take()
+    rest()  # the batch that waits is of bulk: a more urgent item would go before it
+    assert rested.qsize() == 2
+
+    bench.assembler.add([item(20, lane=Lane.ONLINE)])
+    resting = threading.Thread(target=rest)
+    resting.start()
+    assert 20 in keys(bench.take())
+    resting.join(10)
+    assert not resting.is_alive()
+
+
+def test_the_device_is_lent_only_while_nobody_asks_for_what_waits(bench: Bench) -> None:
+    bench.may_work = True
+    assert (bench.assembler.spare(), bench.assembler.idle()) == (True, True)
+
+    bench.assembler.add([item(0), item(1)])
+    assert (bench.assembler.spare(), bench.assembler.idle()) == (True, False)
+
+    for lane in (Lane.STANDARD, Lane.ONLINE):
+        key = 2 if lane is Lane.STANDARD else 3
+        bench.assembler.add([item(key, lane=lane)])
+        assert not bench.assembler.spare()
+        bench.assembler.discard(f"job{key}")
+        assert bench.assembler.spare()
