@@ -24,6 +24,7 @@ from typing import Self
 
 import batchfleet
 from batchfleet.embedded.child import ChildSpec
+from batchfleet.embedded.devices import device_for
 from batchfleet.embedded.names import worker_names
 from batchfleet.embedded.postgres import EmbeddedPostgres, prepare_postgres
 from batchfleet.embedded.valkey import EmbeddedValkey, free_port, prepare
@@ -54,6 +55,8 @@ class StackSpec:
         data_dir: Holds everything of the fleet; made if missing.
         port: 0 takes a free one.
         workers: Worker processes.
+        threads: Threads of their passes, where that is to be stated.
+        devices: GPUs that they get, one each in turn.
         postgres: Whether the truth lies in an embedded Postgres instead of a SQLite file.
     """
 
@@ -61,6 +64,8 @@ class StackSpec:
     host: str = "127.0.0.1"
     port: int = 8080
     workers: int = 1
+    threads: int | None = None
+    devices: tuple[str, ...] = ()
     postgres: bool = False
 
 
@@ -98,13 +103,16 @@ class Stack:
         drain_s = self.settings.drain_s + _DRAIN_EXTRA_S
         specs = [self._ours("api", "api", _API, stop_s=_API_STOP_S), self._ours("scheduler", "scheduler", _SCHEDULER)]
         for slot, name in enumerate(worker_names(self.spec.workers)):
-            named = {"BATCHFLEET_WORKER_NAME": name}
-            specs.append(self._ours(f"worker-{slot}", "workers", _WORKERS, stop_s=drain_s, extra=named))
+            own = {"BATCHFLEET_WORKER_NAME": name, **self._threads(), **device_for(slot, self.spec.devices)}
+            specs.append(self._ours(f"worker-{slot}", "workers", _WORKERS, stop_s=drain_s, extra=own))
         if self.valkey is not None:
             specs.append(self.valkey.child(_VALKEY))
         if self.postgres is not None:
             specs.append(self.postgres.child(_POSTGRES))
         return specs
+
+    def _threads(self) -> dict[str, str]:
+        return {} if self.spec.threads is None else {"BATCHFLEET_WORKER_THREADS": str(self.spec.threads)}
 
     def _ours(
         self, name: str, module: str, stage: int, *, stop_s: float = _STOP_S, extra: Mapping[str, str] | None = None

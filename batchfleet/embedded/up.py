@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TextIO
 
@@ -15,6 +16,7 @@ from batchfleet.embedded.database import require_usable_database
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.lock import AlreadyRunningError, DataDirError, DataDirLock
 from batchfleet.embedded.lock_watch import LockWatch
+from batchfleet.embedded.placement import place
 from batchfleet.embedded.processes import PidFiles
 from batchfleet.embedded.readiness import Readiness
 from batchfleet.embedded.server_user import PostgresServerError
@@ -64,11 +66,21 @@ _EXITS: Mapping[type[BatchfleetError], Exit] = MappingProxyType(
 )
 
 
-def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | None = None) -> Exit:
+def run_up(
+    spec: StackSpec,
+    *,
+    model: str,
+    workers: int | None = None,
+    tune: bool = False,
+    as_json: bool = False,
+    out: TextIO | None = None,
+) -> Exit:
     """Runs a fleet until a signal ends it; call on the main thread.
 
     Args:
-        spec: What to run.
+        spec: What to run; its workers, their threads and devices are decided here.
+        workers: Worker processes as asked for; None: as tuned, one a GPU, or one a core.
+        tune: Whether the machine is measured first.
         model: `demo` makes the demo model where the repository is empty, `none` does not.
         as_json: Says what it does on stderr, and one line of JSON on `out` once the fleet is ready.
         out: Where results go; default: stdout.
@@ -89,7 +101,12 @@ def run_up(spec: StackSpec, *, model: str, as_json: bool = False, out: TextIO | 
     try:
         _check(spec)
         with DataDirLock(spec.data_dir) as lock:
-            return _run(spec, lock, model, say, out if as_json else None)
+            stack, needs_worker = _prepare(spec, lock, model, say)
+            if tune:
+                from batchfleet.embedded.tune.run import measure  # noqa: PLC0415 - loads runtimes
+
+                measure(stack.settings, say)
+            return _run(_placed(stack, workers, say), needs_worker, say, out if as_json else None)
     except BatchfleetError as error:
         return refuse(str(error), error.code, _EXITS.get(type(error), Exit.FAILED))
     except OSError as error:  # a full disk, a folder that is no folder
@@ -117,7 +134,8 @@ def _check(spec: StackSpec) -> None:
     check_host(spec.host, require_keys=settings.require_keys, named="--host (BATCHFLEET_API_HOST)")
 
 
-def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: TextIO | None) -> Exit:
+def _prepare(spec: StackSpec, lock: DataDirLock, model: str, say: Say) -> tuple[Stack, bool]:
+    """Clears away an earlier run and sees to the model; returns the stack, and whether there is a model to serve."""
     pid_files = PidFiles(spec.data_dir / "run")
     for pid in pid_files.kill_leftovers():
         say(f"killed process {pid}, left behind by an earlier run")
@@ -127,23 +145,38 @@ def _run(spec: StackSpec, lock: DataDirLock, model: str, say: Say, json_out: Tex
     lock.publish(url=stack.url)
     repository = ModelRepository(folder_of(stack.settings.models_url))
     if model == "demo" and not repository.models():
-        say(f"the repository {repository.root} is empty: making the demo model (once, about half a minute)")
+        say(f"the repository {repository.root} is empty: it gets the demo model")
         try:
             make_demo_model(repository, lambda text: say(f"  {text}"))
         except BatchfleetError as error:
             raise NoModelError(str(error)) from error
+    return stack, bool(repository.models())
+
+
+def _placed(stack: Stack, workers: int | None, say: Say) -> Stack:
+    """Decides how many workers there are, and with what."""
+    placement = place(stack.settings, workers)
+    shown = f", {placement.threads} thread(s) each" if placement.threads is not None else ""
+    gpus = f", on GPU {', '.join(placement.devices)}" if placement.devices else ""
+    say(f"{placement.workers} worker(s), {placement.reason}{shown}{gpus}")
+    spec = replace(stack.spec, workers=placement.workers, threads=placement.threads, devices=placement.devices)
+    return replace(stack, spec=spec)
+
+
+def _run(stack: Stack, needs_worker: bool, say: Say, json_out: TextIO | None) -> Exit:
     metrics = setup_metrics(stack.settings.metrics_dir)
 
     def count(name: str, reason: str) -> None:
         if name.startswith("worker-"):
             metrics.worker_restarts.labels(reason).inc()
 
-    with Supervisor(stack.children(), pid_files=pid_files, on_exit=count) as supervisor:
+    data_dir = stack.spec.data_dir
+    with Supervisor(stack.children(), pid_files=PidFiles(data_dir / "run"), on_exit=count) as supervisor:
         run = _Run(stack, supervisor, say, json_out)
         try:
-            return run.until_stopped(needs_worker=bool(repository.models()))
+            return run.until_stopped(needs_worker=needs_worker)
         finally:
-            StackInfo.remove(spec.data_dir)
+            StackInfo.remove(data_dir)
 
 
 class _Run:

@@ -6,13 +6,16 @@ pays nothing, and an installation without it gets an error that says what to ins
 
 import importlib
 import json
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from batchfleet.errors import ModelError, RuntimeUnavailableError
+from batchfleet.foreign import describe
 from batchfleet.inference.machine import Cpu, read_cpu
+from batchfleet.inference.onnx_binding import BoundRuns
 from batchfleet.inference.runtime import RuntimeOptions
 from batchfleet.inference.task import Array
 from batchfleet.models.config import Variant
@@ -27,20 +30,33 @@ _EP_NAMES = {
 _SLOWER_WHEN_FUSED = ("BiasGeluFusion", "SkipLayerNormFusion")
 
 _QUIET = 3  # log severity: errors only
+
+# What ONNX Runtime and its providers say of memory; they have no exception of their own for it.
+_NO_MEMORY = re.compile(
+    "failed to allocate|bad_?alloc|bad allocation|out[ _]of[ _](host[ _])?memory|smaller than requested bytes"
+    "|cudaerrormemoryallocation|(cublas|cudnn)_status_alloc_failed|allocation_failure|cl_out_of_resources"
+)
 _OPENVINO_LOCK = threading.Lock()  # registering a provider library is global to the process
 
 
 class OnnxSession:
-    """One loaded graph. ONNX Runtime allows concurrent runs, but a worker has one executing thread."""
+    """One loaded graph. ONNX Runtime allows concurrent runs, but a worker has one executing thread.
+
+    Args:
+        session: Of onnxruntime.
+        variant: What was loaded.
+        bind_to: The device whose memory inputs and outputs are bound to; None lets ONNX Runtime copy.
+    """
 
     compiles_per_shape: bool
 
-    def __init__(self, session: Any, variant: Variant) -> None:
+    def __init__(self, session: Any, variant: Variant, bind_to: str | None = None) -> None:
         self._session = session
         self._outputs = [output.name for output in session.get_outputs()]
         self._precision = variant.precision
         self._provider = variant.provider  # compared with what was really got before this object is made
         self.compiles_per_shape = variant.provider == "openvino"
+        self._bound = None if bind_to is None else BoundRuns(_onnxruntime(), session, self._outputs, bind_to)
 
     @property
     def provider(self) -> str:
@@ -52,19 +68,35 @@ class OnnxSession:
         """Precision of the arithmetic."""
         return self._precision
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Runs one pass and returns all outputs by name.
+    def run(self, feeds: Mapping[str, Array], *, shrink: bool = False) -> dict[str, Array]:
+        """Runs one pass and returns all outputs by name; with `shrink`, the arenas are emptied after it.
 
         Raises:
             RuntimeError: If the session is closed. ONNX Runtime raises its own exceptions for failed passes.
         """
         if self._session is None:
             raise RuntimeError("the session is closed")
-        return dict(zip(self._outputs, self._session.run(self._outputs, dict(feeds)), strict=True))
+        options = self._shrinking() if shrink else None
+        if self._bound is not None:
+            outputs = self._bound.run(feeds, options)
+        else:
+            outputs = self._session.run(self._outputs, dict(feeds), options)
+        return dict(zip(self._outputs, outputs, strict=True))
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Returns whether the error says that memory did not suffice."""
+        return isinstance(error, MemoryError) or _NO_MEMORY.search(describe(error).lower()) is not None
 
     def close(self) -> None:
         """Frees the graph's memory."""
-        self._session = None
+        self._session = self._bound = None
+
+    def _shrinking(self) -> Any:
+        """Returns options with which a run ends by giving back what the arenas hold beyond their first chunk."""
+        options = _onnxruntime().RunOptions()
+        arenas = "cpu:0;gpu:0" if self._provider == "cuda" else "cpu:0"
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", arenas)
+        return options
 
 
 class OnnxRuntime:
@@ -112,7 +144,7 @@ class OnnxRuntime:
         except Exception as error:  # onnxruntime has a family of exceptions without a public base
             raise ModelError(f"{path}: cannot be loaded on {variant.provider}: {error}") from error
         _check_provider(session, variant)
-        return OnnxSession(session, variant)
+        return OnnxSession(session, variant, bind_to="cuda" if variant.provider == "cuda" else None)
 
 
 def _onnxruntime() -> Any:

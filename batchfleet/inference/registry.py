@@ -1,5 +1,6 @@
 """Wires names in `model.toml` to the classes behind them. Imported where a process is wired, and in tests."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -61,13 +62,16 @@ def load_runtime(name: str) -> Runtime:
     return _named(_RUNTIMES, name, "runtime")()
 
 
-def load_executor(files: ModelFiles, variant_name: str, *, threads: int = 1) -> LoadedModel:
+def load_executor(
+    files: ModelFiles, variant_name: str, *, threads: int = 1, max_batch_tokens: int | None = None
+) -> LoadedModel:
     """Loads one variant of a verified model. The caller warms it up before it serves.
 
     Args:
         files: The version, from `ModelRepository.open`.
         variant_name: Which variant, for example the one that `select.choose_variant` chose.
         threads: Threads of one pass.
+        max_batch_tokens: A smaller budget of padded tokens than the model's own; None keeps that.
 
     Raises:
         ModelConfigError: If the variant, task or runtime does not exist, or an option is wrong.
@@ -76,6 +80,8 @@ def load_executor(files: ModelFiles, variant_name: str, *, threads: int = 1) -> 
     """
     variant = files.config.variant(variant_name)
     limits = files.config.limits_of(variant)
+    if max_batch_tokens is not None:
+        limits = dataclasses.replace(limits, max_batch_tokens=min(limits.max_batch_tokens, max_batch_tokens))
     task = load_task(files)
     session = load_runtime(variant.runtime).load(files.path, variant, RuntimeOptions(threads=threads))
     return LoadedModel(

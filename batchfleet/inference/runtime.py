@@ -43,12 +43,20 @@ class Session(Protocol):
         """Whether the first pass of each new shape pays for compilation."""
         ...
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], *, shrink: bool = False) -> dict[str, Array]:
         """Runs one pass and returns all outputs by name.
+
+        Args:
+            feeds: The graph's inputs by name.
+            shrink: Give memory that this and earlier passes left cached back afterwards, where the runtime can.
 
         Raises:
             Exception: Whatever the runtime raises; the executor turns it into `PassFailedError`.
         """
+        ...
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Returns whether this error of `run` says that the device's memory did not suffice."""
         ...
 
     def close(self) -> None:

@@ -1,19 +1,20 @@
-"""Chooses the variant of a model that is fastest on this machine, by measuring for about a second.
+"""Chooses the variant of a model that is fastest on this machine, by measuring each for about a second.
 
 Which precision and provider win depends on the CPU's instructions, and on nothing that can be looked up
 reliably. So every variant that this machine can run is loaded, checked against the float variant on a few
 texts (a kernel that saturates gives wrong answers, not errors), and timed on sorted batches of realistic
-lengths. The answer is remembered for this model, CPU and runtime.
+lengths. The answer is remembered for this model, CPU and runtime; of several processes that ask at once, one
+measures, so that all workers of a machine run the same.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import msgspec
@@ -23,10 +24,14 @@ from batchfleet.clock import Monotonic
 from batchfleet.errors import BatchfleetError, RuntimeUnavailableError
 from batchfleet.inference.machine import Cpu, read_cpu
 from batchfleet.inference.measure import (
+    MOST_WAITED,
     agreement,
     by_length,
+    longest_wait,
     pass_items,
     run_batches,
+    sample_lengths,
+    thread_waits,
 )
 from batchfleet.inference.registry import LoadedModel, load_executor, load_runtime
 from batchfleet.inference.task import Output
@@ -34,8 +39,7 @@ from batchfleet.models.accuracy import FLOORS
 from batchfleet.models.config import Variant
 from batchfleet.models.repository import ModelFiles
 
-_ITEMS = 32  # items of one timed round
-_MEDIAN_TOKENS, _SPREAD = 30, 0.75  # lognormal lengths: mean about 40 tokens, one in twenty over 100
+_ITEMS = 64  # items of one timed round: enough for full batches, as under backlog
 _CHECKED_EVERY = 4  # every fourth sample input is enough to see a kernel that saturates
 
 
@@ -100,7 +104,7 @@ def choose_variant(
         files: The verified model.
         threads: Threads of one pass, as it will be loaded.
         providers: Execution providers that may be used; empty for all.
-        seconds: How long to time, loading and checking not included.
+        seconds: How long to time each variant, loading and checking not included.
         state_file: Where the choice is remembered, a small JSON file; None remembers nothing.
         cpu: This machine's CPU; None reads it.
         clock: Measures the time spent.
@@ -110,18 +114,41 @@ def choose_variant(
         ModelConfigError: If a variant names an unknown runtime, or the task is unknown.
     """
     key = _state_key(files, cpu or read_cpu(), threads, providers)
-    remembered = _recall(state_file, key)
-    if remembered is not None and _still_possible(files, remembered):
-        return remembered
+    with _alone(state_file):
+        remembered = _recall(state_file, key)
+        if remembered is not None and _still_possible(files, remembered):
+            return remembered
+        selection = _measure(files, threads, providers, seconds, clock)
+        _remember(state_file, key, selection)
+    return selection
+
+
+def _measure(files: ModelFiles, threads: int, providers: Sequence[str], seconds: float, clock: Monotonic) -> Selection:
     candidates = _load_all(files, threads, providers)
     with contextlib.closing(candidates):
         _check_accuracy(candidates)
         if not candidates.loaded:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in candidates.refused.items())
             raise RuntimeUnavailableError(f"this machine can run no variant of {files.ref}: {reasons}")
-        selection = _fastest(candidates, seconds, clock)
-    _remember(state_file, key, selection)
-    return selection
+        return _fastest(candidates, seconds, clock)
+
+
+@contextlib.contextmanager
+def _alone(state_file: Path | None) -> Iterator[None]:
+    """Lets one process measure, and the others of this machine wait for its answer: two might find two answers.
+
+    The lock is on the folder: it leaves no file behind, and the kernel frees it however its holder ends.
+    """
+    if state_file is None:
+        yield
+        return
+    state_file.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(state_file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _load_all(files: ModelFiles, threads: int, providers: Sequence[str]) -> _Candidates:
@@ -167,6 +194,7 @@ def _sample_outputs(model: LoadedModel) -> Sequence[Output]:
 
 
 def _fastest(candidates: _Candidates, seconds: float, clock: Monotonic) -> Selection:
+    seconds *= len(candidates.loaded)
     if len(candidates.loaded) == 1:
         only = candidates.loaded[0].variant.name
         return Selection(only, f"{only} is the only variant that this machine can run.", (), candidates.refused)
@@ -186,13 +214,13 @@ def _fastest(candidates: _Candidates, seconds: float, clock: Monotonic) -> Selec
 
 
 def _time_round(model: LoadedModel) -> float:
-    """Returns the seconds of all passes of one round."""
+    """Returns the seconds of all passes of one round, without those in which other work had the core."""
     parameters = model.task.default_parameters()
-    longest = model.limits.max_item_tokens
-    normal = NormalDist(float(np.log(_MEDIAN_TOKENS)), _SPREAD)
-    lengths = [float(np.exp(normal.inv_cdf((index + 0.5) / _ITEMS))) for index in range(_ITEMS)]
-    prepared = [model.task.sample(max(1, min(longest, round(length)))) for length in lengths]
-    return run_batches(model.executor, by_length(pass_items(prepared, parameters), model.executor.shapes))[1]
+    prepared = [model.task.sample(length) for length in sample_lengths(_ITEMS, model.limits.max_item_tokens)]
+    batches = by_length(pass_items(prepared, parameters), model.executor.shapes)
+    waits = thread_waits()
+    seconds = run_batches(model.executor, batches)[1]
+    return seconds - min(MOST_WAITED * seconds, longest_wait(waits, thread_waits()))
 
 
 def _reason(speeds: Sequence[Speed]) -> str:
@@ -218,7 +246,7 @@ def _read_state(state_file: Path) -> dict[str, Any]:
     # A cache: what cannot be read is measured again.
     try:
         state = json.loads(state_file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}
 
@@ -236,7 +264,6 @@ def _remember(state_file: Path | None, key: str, selection: Selection) -> None:
     if state_file is None:
         return
     state = {**_read_state(state_file), key: msgspec.to_builtins(selection)}
-    # Of several workers that start at once the last one wins: whole, and as good as any.
     scratch = state_file.with_name(f".{state_file.name}.{os.getpid()}")
     scratch.parent.mkdir(parents=True, exist_ok=True)
     scratch.write_text(json.dumps(state, indent=2, sort_keys=True) + "\n", encoding="utf-8")

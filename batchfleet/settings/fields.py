@@ -18,7 +18,7 @@ from batchfleet.settings.database_url import check_database_url, with_password
 from batchfleet.settings.errors import PREFIX
 from batchfleet.settings.secret_files import secrets_folder
 from batchfleet.settings.urls import check_folder, check_folder_or_bucket, is_plain_server
-from batchfleet.settings.values import check_networks, check_sealing_keys
+from batchfleet.settings.values import check_devices, check_networks, check_sealing_keys
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 24 * 3600, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0, le=2**40)]
@@ -119,15 +119,19 @@ class Settings(BaseSettings):
     worker_models: Annotated[tuple[str, ...], NoDecode] = ()
     """Names of the models to serve, comma-separated; empty for all of the repository."""
     worker_threads: Annotated[int, Field(ge=1, le=256)] = 1
-    """Threads of one forward pass."""
+    """Threads of one forward pass; where it is not set, what `batchfleet worker --tune` found best holds."""
     worker_variant: str = "auto"
     """Variant of the models to run (`int8`, `bf16`, …); `auto` takes the fastest measured on this machine."""
     worker_providers: Annotated[tuple[str, ...], NoDecode] = ()
     """Execution providers that may be used (`cpu`, `openvino`, `cuda`, …), comma-separated; empty for all."""
+    worker_devices: str = "auto"
+    """GPUs that `batchfleet up` gives its workers, one each in turn: `auto`, `none`, or names, comma-separated."""
     window_items: Annotated[int, Field(ge=1, le=65536)] = 1024
     """Items that a worker holds claimed at most."""
     window_s: Seconds = 2.0
     """Seconds of work that a worker holds claimed at most."""
+    canary_share: Annotated[float, Field(ge=0, le=1)] = 0.001
+    """Share of the items that are run again alone to see whether company matters; 0 for none."""
     drain_s: Seconds = 25.0
     """How long a worker that was told to stop goes on finishing passes before it hands back the rest."""
     heartbeat_s: Seconds = 5.0
@@ -171,6 +175,11 @@ class Settings(BaseSettings):
     @classmethod
     def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return check_networks(value)
+
+    @field_validator("worker_devices")
+    @classmethod
+    def _devices(cls, value: str) -> str:
+        return check_devices(value)
 
     @field_validator("secret_key")
     @classmethod

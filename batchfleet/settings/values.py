@@ -2,10 +2,12 @@
 
 import base64
 import ipaddress
+import re
 from typing import Final
 
 from pydantic import SecretStr
 
+_GPU: Final = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[A-Za-z0-9/-]+")
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 
 
@@ -21,6 +23,21 @@ def check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
         except ValueError as exc:
             raise ValueError(f"each must be a network such as 10.0.0.0/8: {exc}") from None
     return networks
+
+
+def check_devices(devices: str) -> str:
+    """Returns which GPUs workers get: `auto`, `none`, or names separated by commas.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if devices not in {"auto", "none"}:
+        for name in devices.split(","):
+            if not _GPU.fullmatch(name):
+                raise ValueError(
+                    f"must be auto, none, or GPUs by comma (numbers from 0, or ids GPU-… and MIG-…): {name!r} is no GPU"
+                )
+    return devices
 
 
 def check_sealing_keys(keys: SecretStr) -> SecretStr:
