@@ -18,6 +18,7 @@ from pathlib import Path
 from batchfleet.build.key import builder_key
 from batchfleet.embedded.telling import words_of
 from batchfleet.errors import ModelError
+from batchfleet.models.copying import link_tree
 from batchfleet.models.repository import ModelFiles, ModelRef, ModelRepository
 
 Say = Callable[[str], None]
@@ -46,7 +47,7 @@ def make_demo_model(repository: ModelRepository, say: Say) -> ModelRef:
         return ref
     say(f"taking {ref} from {cached.root}")
     try:
-        repository.publish(ref, lambda folder: _link_tree(files.path, folder))
+        repository.publish(ref, lambda folder: link_tree(files.path, folder))
     except OSError as error:
         raise ModelError(f"the model repository {repository.root} cannot be written: {words_of(error)}") from error
     except ModelError:
@@ -97,16 +98,3 @@ def _one_builder() -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _link_tree(source: Path, target: Path) -> None:
-    """Fills a folder with the files of another, by hard link where both lie on one file system."""
-    for path in sorted(source.rglob("*")):
-        place = target / path.relative_to(source)
-        if path.is_dir():
-            place.mkdir(parents=True, exist_ok=True)
-            continue
-        try:
-            os.link(path, place)
-        except OSError:
-            shutil.copyfile(path, place)

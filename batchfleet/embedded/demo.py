@@ -1,8 +1,7 @@
 """`batchfleet demo`: a fresh fleet, a real model, thousands of real sentences, and what was measured."""
 
-import shutil
+import contextlib
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -23,6 +22,7 @@ from batchfleet.embedded.cpu import snapshot, spent
 from batchfleet.embedded.demo_report import DemoReport, Query, show
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.figures import Figures
+from batchfleet.embedded.scratch import scratch_folder
 from batchfleet.embedded.sentences import english_sentences
 from batchfleet.embedded.session import FleetSession, StackFailedError, is_clean_exit
 from batchfleet.embedded.telling import tell_error, words_of
@@ -38,7 +38,7 @@ QUERIES = (
 _NEIGHBOURS = 3
 _QUERY_WAIT_S = 30.0
 PROBE = (
-    "32 texts of lognormal length (about 40 tokens on average) on one core; the demo's own sentences are shorter, "
+    "64 texts of lognormal length (about 40 tokens on average) on one core; the demo's own sentences are shorter, "
     "so a core does more of them a second:"
 )
 """What `choose_variant` runs."""
@@ -49,21 +49,20 @@ _WIDTH = 110
 def run_demo(*, texts: int, workers: int | None, postgres: bool = False, as_json: bool) -> Exit:
     """Runs the demo and cleans up after itself; returns the exit code."""
     console = Console(stderr=as_json, highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
-    folder = Path(tempfile.mkdtemp(prefix="batchfleet-demo-"))
     session: FleetSession | None = None
-    try:
-        console.rule("[bold]batchfleet demo")
-        selection, session = _prepare(console, folder, workers, postgres)
-        with session:
-            report = _work(console, session, english_sentences(texts), selection, workers or usable_cores())
-        _check_stopped(session)
-        console.print("Stopped; nothing of it runs any more.")
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - whatever it was, the fleet's log says more
-        return _explain(error, session, as_json=as_json)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(scratch_folder("demo"))
+            console.rule("[bold]batchfleet demo")
+            selection, session = _prepare(console, folder, workers, postgres)
+            with session:
+                report = _work(console, session, english_sentences(texts), selection, workers or usable_cores())
+            _check_stopped(session)
+            console.print("Stopped; nothing of it runs any more.")
+        except KeyboardInterrupt:
+            return Exit.INTERRUPTED
+        except Exception as error:  # noqa: BLE001 - whatever it was, the fleet's log says more
+            return _explain(error, session, as_json=as_json)
     if as_json:
         sys.stdout.write(report.to_json() + "\n")
     return Exit.OK

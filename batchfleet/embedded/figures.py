@@ -1,5 +1,6 @@
 """Reads a fleet's `/metrics` into the few figures that people ask for."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,6 +53,22 @@ class Figures:
         """Returns the mean of a histogram; 0 where nothing was observed."""
         count = self.value(f"{histogram}_count")
         return self.value(f"{histogram}_sum") / count if count else 0.0
+
+    def quantile(self, histogram: str, share: float) -> float:
+        """Returns the value that `share` (0 to 1) of a histogram's observations do not exceed; 0 where there are none.
+
+        Interpolated within its bucket, as Prometheus' `histogram_quantile` does; what lies in the last bucket, which
+        has no end, counts as the end of the one before.
+        """
+        bounds = sorted(self.buckets.get(histogram, {}).items())
+        if not bounds or not bounds[-1][1]:
+            return 0.0
+        rank, lower, below = share * bounds[-1][1], 0.0, 0.0
+        for upper, count in bounds:
+            if count >= rank and count > below:
+                return lower + (upper - lower) * (rank - below) / (count - below) if math.isfinite(upper) else lower
+            lower, below = upper, count
+        return lower
 
     def distribution(self, histogram: str) -> list[tuple[float, int]]:
         """Returns (upper bound, observations in that bucket alone) of a histogram, empty buckets left out."""

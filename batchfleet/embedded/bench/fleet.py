@@ -9,16 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchfleet.client import Client, Job, JobRequest
-from batchfleet.embedded.cpu import snapshot, spent
-from batchfleet.embedded.figures import Figures
-from batchfleet.embedded.stack import StackInfo
-from batchfleet.errors import BatchfleetError
-
-
-class BenchFailedError(BatchfleetError):
-    """The fleet did not do what was measured."""
-
-    code = "bench_failed"
+from batchfleet.embedded.bench.errors import BenchFailedError
+from batchfleet.embedded.bench.meter import Cost, Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,45 +19,52 @@ class FleetRun:
 
     Attributes:
         ids: The jobs, in the order of the texts.
-        seconds: From the first byte sent to the last result known.
-        submit_s: The part of it until everything was submitted.
-        cpu_s: CPU seconds by role; empty for a fleet whose processes cannot be seen.
-        figures: What the fleet's metrics counted meanwhile.
+        submit_s: The part of its time until everything was submitted.
+        cost: What it cost, from the first byte sent to the last result known.
         latencies_s: From submission to end of each job, by the fleet's own clock.
     """
 
     ids: Sequence[str]
-    seconds: float
     submit_s: float
-    cpu_s: Mapping[str, float]
-    figures: Figures
+    cost: Cost
     latencies_s: NDArray[np.float64]
 
+    @property
+    def seconds(self) -> float:
+        """From the first byte sent to the last result known."""
+        return self.cost.seconds
 
-def run_fleet(client: Client, model: str, texts: Sequence[str], info: StackInfo | None) -> FleetRun:
+
+def run_fleet(client: Client, model: str, texts: Sequence[str], meter: Meter) -> FleetRun:
     """Puts texts through a fleet, one job each.
 
     Raises:
         BenchFailedError: If a job was refused or did not succeed.
     """
-    figures = Figures.parse(client.metrics())
     requests = [JobRequest(model=model, inputs=[text], lane="bulk") for text in texts]
-    before = snapshot(info) if info else {}
+    meter.start()
     began = time.perf_counter()
-    submissions = client.submit_many(requests)
+    ids = submit_all(client, requests)
     submit_s = time.perf_counter() - began
-    refused = [entry.error for entry in submissions if entry.id is None]
-    if refused:
-        raise BenchFailedError(f"{len(refused)} job(s) were refused, the first one: {refused[0]}")
-    ids = [entry.id for entry in submissions if entry.id is not None]
     statuses = client.wait_many(ids, timeout_s=patience_s(len(ids)))
-    seconds = time.perf_counter() - began
-    cpu_s = spent(before, snapshot(info)) if info else {}
+    cost = meter.stop()
     counts = Counter(statuses.values())
     if counts["succeeded"] != len(texts):
         raise BenchFailedError(f"not all jobs succeeded: {dict(counts)}")
-    added = Figures.parse(client.metrics()).since(figures)
-    return FleetRun(ids, seconds, submit_s, cpu_s, added, latencies(client.look_up(ids)))
+    return FleetRun(ids, submit_s, cost, latencies(client.look_up(ids)))
+
+
+def submit_all(client: Client, requests: Sequence[JobRequest]) -> list[str]:
+    """Submits jobs in bulk and returns their ids.
+
+    Raises:
+        BenchFailedError: If one is refused.
+    """
+    submissions = client.submit_many(requests)
+    refused = [entry.error for entry in submissions if entry.id is None]
+    if refused:
+        raise BenchFailedError(f"{len(refused)} job(s) were refused, the first one: {refused[0]}")
+    return [entry.id for entry in submissions if entry.id is not None]
 
 
 def patience_s(jobs: int) -> float:
@@ -94,3 +93,10 @@ def latencies(jobs: Sequence[Job]) -> NDArray[np.float64]:
             if job.finished_at is not None and job.submitted_at is not None
         ]
     )
+
+
+def worst_cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
+    """Returns the least agreement of two lists of vectors, row by row."""
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return float((np.einsum("ij,ij->i", a, b) / norms).min())

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -12,10 +12,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from batchfleet.embedded.bench.loop_worker import LoopModel, Share, ShareResult, serve
+from batchfleet.embedded.bench.loop_worker import Alone, LoopModel, Share, ShareResult, WarmUp, serve
 from batchfleet.embedded.bench.plans import Plan, plans, shares
 
+_HEATS = ((300, 1_000), (900, 3), (1_600, 2))
+"""Texts of each heat, and how many of the best plans run in it."""
 _ROUNDS = 2
+"""Of each heat; the better one counts. In turns, so that a noisy neighbour does not hit all runs of one plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,10 @@ class LoopPool:
             theirs.close()
             self._processes.append(process)
             self._connections.append(ours)
-        for connection in self._connections:
-            connection.recv()  # "ready"; a process that died ends this with EOFError
+        self._prepared: set[tuple[Plan, int]] = set()
+        told: list[bool] = [connection.recv() for connection in self._connections]  # EOFError of one that died
+        self.compiles = told[0]
+        """Whether each new shape costs a compilation: all processes are alike."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +78,7 @@ class LoopPool:
 
     def run(self, plan: Plan, texts: Sequence[str]) -> LoopRun:
         """Runs a plan: whoever is free takes the next share."""
+        self._prepare(plan, texts)
         free = self._connections[: plan.processes]
         waiting = shares(len(texts), plan.processes)
         taken: dict[Connection, range] = {}
@@ -81,7 +87,7 @@ class LoopPool:
         while waiting or taken:
             while waiting and free:
                 connection, share = free.pop(), waiting.pop()
-                connection.send(Share([texts[index] for index in share], plan.budget))
+                connection.send(Share([texts[index] for index in share], plan))
                 taken[connection] = share
             for ready in wait(list(taken)):
                 assert isinstance(ready, Connection)  # noqa: S101 - for the type checker
@@ -89,6 +95,24 @@ class LoopPool:
                 free.append(ready)
         seconds = time.perf_counter() - began
         return _collect(plan, len(texts), seconds, results)
+
+    def alone(self, text: str, pauses_s: Sequence[float]) -> list[float]:
+        """Runs one text by itself, over and over; returns the seconds of each pass."""
+        self._connections[0].send(Alone(text, pauses_s))
+        seconds: list[float] = self._connections[0].recv()
+        return seconds
+
+    def _prepare(self, plan: Plan, texts: Sequence[str]) -> None:
+        """Compiles what the run will need, in every process: any of them may get any share. Not on the clock."""
+        if not self.compiles or (plan, hash(tuple(texts))) in self._prepared:
+            return
+        self._prepared.add((plan, hash(tuple(texts))))
+        parts = [[texts[index] for index in share] for share in shares(len(texts), plan.processes)]
+        connections = self._connections[: plan.processes]
+        for connection in connections:
+            connection.send(WarmUp(parts, plan))
+        for connection in connections:
+            connection.recv()
 
 
 def _collect(plan: Plan, count: int, seconds: float, results: list[tuple[range, ShareResult]]) -> LoopRun:
@@ -122,20 +146,32 @@ class BestLoop:
             pool.__exit__(kind, error, trace)
 
     def sweep(self, texts: Sequence[str], say: Callable[[str], None]) -> list[LoopRun]:
-        """Tries all plans on a subset, twice round, and keeps the best. Returns the best run of each.
+        """Finds the best plan in heats: all plans on few texts, then fewer plans on more. Returns the best of each.
 
-        Twice round, not twice each: a noisy neighbour then does not hit both runs of one plan.
+        The last heats have as many texts as matter: more texts sort better, and have more shapes to compile.
         """
+        left = plans(self._cores, compiles=self._pools[1].compiles)
+        found: dict[Plan, LoopRun] = {}
+        for count, most in _HEATS:
+            heat = self._heat(left[:most], texts[:count])
+            found |= {run.plan: run for run in heat}
+            left = [run.plan for run in heat]
+        self.plan = left[0]
+        for run in _ranking(found):
+            say(f"  {run.texts_per_s:7.1f} texts/s on {len(run.vectors):5}  {run.plan}")
+        return _ranking(found)
+
+    def _heat(self, left: Sequence[Plan], texts: Sequence[str]) -> list[LoopRun]:
         best: dict[Plan, LoopRun] = {}
         for _ in range(_ROUNDS):
-            for plan in plans(self._cores):
+            for plan in left:
                 run = self._run(plan, texts)
                 best[plan] = max(run, best.get(plan, run), key=lambda run: run.texts_per_s)
-        ranking = _ranking(best)
-        for run in ranking:
-            say(f"  {run.texts_per_s:7.1f} texts/s  {run.plan}")
-        self.plan = ranking[0].plan
-        return ranking
+        return _ranking(best)
+
+    def alone(self, text: str, pauses_s: Sequence[float]) -> list[float]:
+        """Runs one text by itself on one thread, over and over; returns the seconds of each pass."""
+        return self._pools[1].alone(text, pauses_s)
 
     def run(self, texts: Sequence[str]) -> LoopRun:
         """Runs the best plan."""
@@ -145,5 +181,5 @@ class BestLoop:
         return self._pools[plan.threads].run(plan, texts)
 
 
-def _ranking(best: dict[Plan, LoopRun]) -> list[LoopRun]:
+def _ranking(best: Mapping[Plan, LoopRun]) -> list[LoopRun]:
     return sorted(best.values(), key=lambda run: -run.texts_per_s)

@@ -1,59 +1,58 @@
-"""The whole benchmark: loop and fleet in turns, on the same texts, variant and cores."""
+"""The whole benchmark: a fleet, the best loop, a load generator, and the scenarios one after the other."""
 
 import contextlib
-import random
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from batchfleet.client import Client
-from batchfleet.embedded.bench.fleet import BenchFailedError, provenance, run_fleet, vectors
+from batchfleet.client.client import KEY_VARIABLE
+from batchfleet.embedded.bench.bulk import BulkFinding, run_bulk
+from batchfleet.embedded.bench.environment import machine_in_words, versions
+from batchfleet.embedded.bench.errors import BenchFailedError, UnknownVariantError
+from batchfleet.embedded.bench.fleet import provenance
+from batchfleet.embedded.bench.generator import Generator
+from batchfleet.embedded.bench.http_connection import Target
+from batchfleet.embedded.bench.idle import run_idle
+from batchfleet.embedded.bench.load import run_load
 from batchfleet.embedded.bench.loop import BestLoop
 from batchfleet.embedded.bench.loop_worker import LoopModel
-from batchfleet.embedded.bench.report import Report
-from batchfleet.embedded.bench.workload import make_texts
+from batchfleet.embedded.bench.mixed import run_mixed
+from batchfleet.embedded.bench.overload import run_overload
+from batchfleet.embedded.bench.report import About, Finding, Report
+from batchfleet.embedded.bench.requests import run_requests
+from batchfleet.embedded.bench.spec import BenchSpec
+from batchfleet.embedded.bench.stage import Say, Stage
+from batchfleet.embedded.bench.workload import make_texts, read_texts
 from batchfleet.embedded.cache import cached_demo_model
 from batchfleet.embedded.cores import usable_cores
+from batchfleet.embedded.scratch import scratch_folder
 from batchfleet.embedded.session import FleetSession
 from batchfleet.embedded.stack import StackInfo
+from batchfleet.errors import ModelConfigError
+from batchfleet.inference.registry import load_runtime
 from batchfleet.inference.select import choose_variant
 from batchfleet.models.repository import ModelFiles, ModelRepository
 
-Say = Callable[[str], None]
-
-_SUBSET = 600
-_WARM_UP = 300
 _FIRST_S = 60.0
-_COMPARED = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchSpec:
-    """What to measure.
-
-    Attributes:
-        rounds: How often loop and fleet take turns.
-        url: A fleet that runs already; None starts a fresh one.
-        workers: Worker processes of a fresh one; None for one a core.
-        postgres: Whether a fresh one keeps its jobs in an embedded Postgres.
-    """
-
-    texts: int = 10_000
-    rounds: int = 3
-    url: str | None = None
-    workers: int | None = None
-    postgres: bool = False
+_RUN: Mapping[str, Callable[[Stage], Finding]] = {
+    "bulk": run_bulk,
+    "requests": run_requests,
+    "idle": run_idle,
+    "load": run_load,
+    "mixed": run_mixed,
+    "overload": run_overload,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
     """The fleet under test, and its processes where they can be seen."""
 
+    url: str
     client: Client
     info: Callable[[], StackInfo | None]
 
@@ -62,56 +61,73 @@ def run_bench(spec: BenchSpec, say: Say) -> Report:
     """Runs the benchmark.
 
     Raises:
-        BatchfleetError: If the model cannot be had, the fleet fails, or a job does not succeed.
+        UnknownVariantError: If the model has no such variant.
+        BatchfleetError: If texts or model cannot be had, the fleet fails, or a job does not succeed.
     """
+    began = datetime.now(UTC)
+    texts = read_texts(spec.texts_file, spec.texts) if spec.texts_file else None
+    texts = texts or make_texts(spec.texts, spec.lengths, spec.seed)
     repository, files = cached_demo_model(say)
-    texts = make_texts(spec.texts)
-    cores = usable_cores()
-    tokenizer = str(files.config.task_options.get("tokenizer", "tokenizer.json"))
+    _check_variant(spec, files)
     with _fleet(spec, repository, files, say) as fleet:
+        how = _first_answer(fleet.client, files, texts[0])
         # Not what we would choose but what the fleet runs: the loop must run the same.
-        first = fleet.client.submit(files.ref.name, texts[:1], wait_s=_FIRST_S)
-        how = provenance(fleet.client, first.id)
-        if not how:
-            raise BenchFailedError(
-                f"the first job is {first.status} after {_FIRST_S:.0f} s: {first.error or first.notice}"
+        if spec.variant not in {None, how["variant"]}:
+            raise BenchFailedError(f"the fleet runs {how['variant']}, not {spec.variant}")
+        variant = files.config.variant(str(how["variant"]))
+        model = LoopModel(files.path, variant, files.config.limits, _tokenizer_file(files))
+        with BestLoop(model, usable_cores()) as loop, Generator(_target(fleet.url)) as generator:
+            stage = Stage(
+                spec=spec,
+                client=fleet.client,
+                model=files.ref.name,
+                limits=files.config.limits,
+                texts=texts,
+                tokens=_tokens(files, texts),
+                info=fleet.info,
+                loop=loop,
+                generator=generator,
+                say=say,
             )
-        model = LoopModel(files.path, files.config.variant(str(how["variant"])), files.config.limits, tokenizer)
-        with BestLoop(model, cores) as loop:
-            return _measure(spec, files, texts, cores, fleet, loop, say)
+            return _measure(stage, how, began)
 
 
-def _measure(
-    spec: BenchSpec, files: ModelFiles, texts: Sequence[str], cores: int, fleet: _Fleet, loop: BestLoop, say: Say
-) -> Report:
-    say(f"looking for the best in-process loop on {min(_SUBSET, len(texts))} texts")
-    loop.sweep(texts[:_SUBSET], say)
-    say(f"the best loop: {loop.plan}")
-    run_fleet(fleet.client, files.ref.name, texts[:_WARM_UP], fleet.info())
-    loops, fleets = [], []
-    for number in range(spec.rounds):
-        loops.append(loop.run(texts))
-        fleets.append(run_fleet(fleet.client, files.ref.name, texts, fleet.info()))
-        say(
-            f"round {number + 1}: loop {loops[-1].texts_per_s:.1f} texts/s, "
-            f"fleet {len(texts) / fleets[-1].seconds:.1f} texts/s"
-        )
-    picked = sorted(random.Random(1).sample(range(len(texts)), min(_COMPARED, len(texts))))  # noqa: S311 - a sample
-    ids = [fleets[-1].ids[index] for index in picked]
-    how = provenance(fleet.client, ids[0])
-    if how.get("variant") != loop.model.variant.name:
-        raise BenchFailedError(f"the fleet ran {how.get('variant')}, the loop {loop.model.variant.name}")
-    info = fleet.info()
+def _measure(stage: Stage, how: Mapping[str, object], began: datetime) -> Report:
+    stage.say("looking for the best in-process loop")
+    stage.loop.sweep(stage.texts, stage.say)
+    stage.say(f"the best loop: {stage.loop.plan}")
+    findings: dict[str, Finding] = {}
+    for name in stage.spec.scenarios:
+        stage.say(f"--- {name}")
+        findings[name] = _RUN[name](stage)
+    cosines = [stage.worst_cosine] if stage.compared else []
+    bulk = findings.get("bulk")
+    if isinstance(bulk, BulkFinding):
+        cosines.append(bulk.cosine)
     return Report(
-        texts=len(texts),
-        mean_tokens=_mean_tokens(files, texts),
-        cores=cores,
+        about=_about(stage, how, began),
+        findings=findings,
+        cosine=min(cosines, default=None),
+        compared=stage.compared + (bulk.compared if isinstance(bulk, BulkFinding) else 0),
+    )
+
+
+def _about(stage: Stage, how: Mapping[str, object], began: datetime) -> About:
+    spec, info = stage.spec, stage.info()
+    lengths = str(spec.texts_file) if spec.texts_file else f"lognormal:{spec.lengths.mean:g}:{spec.lengths.sigma:g}"
+    return About(
+        date=f"{began:%Y-%m-%d %H:%M} UTC",
+        machine=machine_in_words(),
+        cores=usable_cores(),
         workers=sum(name.startswith("worker") for name in info.pids) if info else None,
-        loops=loops,
-        fleets=fleets,
-        cosine=_worst_cosine(vectors(fleet.client, ids), loops[-1].vectors[picked]),
-        compared=len(picked),
+        database=("postgres" if spec.postgres else "sqlite") if info else None,
+        model=stage.model,
         how=how,
+        versions=versions(),
+        texts=len(stage.texts),
+        mean_tokens=sum(stage.tokens) / len(stage.tokens),
+        workload={"lengths": lengths, "lanes": dict(spec.lane_mix.shares), "seed": spec.seed},
+        loop_plan=str(stage.loop.plan),
     )
 
 
@@ -119,32 +135,62 @@ def _measure(
 def _fleet(spec: BenchSpec, repository: ModelRepository, files: ModelFiles, say: Say) -> Iterator[_Fleet]:
     if spec.url is not None:
         with Client(spec.url) as client:
-            yield _Fleet(client, lambda: None)
+            yield _Fleet(spec.url, client, lambda: None)
         return
-    chosen = choose_variant(files)
-    say(f"variant: {chosen.chosen}. {chosen.reason}")
     settings = {
         "BATCHFLEET_MODELS_URL": f"file://{repository.root.resolve()}",
-        "BATCHFLEET_WORKER_VARIANT": chosen.chosen,
+        "BATCHFLEET_WORKER_VARIANT": _variant(spec, files, say),
         "BATCHFLEET_LOG_LEVEL": "warning",
     }
     with (
-        tempfile.TemporaryDirectory(prefix="batchfleet-bench-") as folder,
-        FleetSession(Path(folder), workers=spec.workers, postgres=spec.postgres, environment=settings) as session,
+        scratch_folder("bench") as folder,
+        FleetSession(folder, workers=spec.workers, postgres=spec.postgres, environment=settings) as session,
         Client(session.url) as client,
     ):
         say(f"a fresh fleet is ready at {session.url}")
-        yield _Fleet(client, session.info)
+        yield _Fleet(session.url, client, session.info)
 
 
-def _worst_cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return float((np.einsum("ij,ij->i", a, b) / norms).min())
+def _check_variant(spec: BenchSpec, files: ModelFiles) -> None:
+    try:
+        if spec.variant is not None:
+            files.config.variant(spec.variant)
+    except ModelConfigError as error:
+        raise UnknownVariantError(str(error)) from None
 
 
-def _mean_tokens(files: ModelFiles, texts: Sequence[str]) -> float:
-    tokenizer = Tokenizer.from_file(str(files.path / str(files.config.task_options.get("tokenizer", "tokenizer.json"))))
+def _variant(spec: BenchSpec, files: ModelFiles, say: Say) -> str:
+    if spec.variant is None:
+        chosen = choose_variant(files)
+        say(f"variant: {chosen.chosen}. {chosen.reason}")
+        return chosen.chosen
+    variant = files.config.variant(spec.variant)
+    refusal = load_runtime(variant.runtime).refusal(variant)
+    if refusal is not None:
+        raise BenchFailedError(f"this machine cannot run {variant.name}: {refusal}")
+    return variant.name
+
+
+def _first_answer(client: Client, files: ModelFiles, text: str) -> Mapping[str, object]:
+    """Returns how the fleet's first result came about."""
+    first = client.submit(files.ref.name, [text], wait_s=_FIRST_S)
+    how = provenance(client, first.id)
+    if not how:
+        raise BenchFailedError(f"the first job is {first.status} after {_FIRST_S:.0f} s: {first.error or first.notice}")
+    return how
+
+
+def _target(url: str) -> Target:
+    key = os.environ.get(KEY_VARIABLE)
+    return Target.of(url, {"Authorization": f"Bearer {key}"} if key else {})
+
+
+def _tokenizer_file(files: ModelFiles) -> str:
+    return str(files.config.task_options.get("tokenizer", "tokenizer.json"))
+
+
+def _tokens(files: ModelFiles, texts: Sequence[str]) -> list[int]:
+    tokenizer = Tokenizer.from_file(str(files.path / _tokenizer_file(files)))
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=files.config.limits.max_item_tokens)
-    return float(np.mean([len(encoding.ids) for encoding in tokenizer.encode_batch_fast(list(texts))]))
+    return [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(list(texts))]

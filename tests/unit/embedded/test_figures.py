@@ -1,5 +1,7 @@
 """Metrics are read back as they were written."""
 
+import math
+
 import pytest
 
 from batchfleet.embedded.figures import Figures
@@ -46,3 +48,12 @@ def test_nothing_counted_is_zero() -> None:
     empty = Figures()
 
     assert (empty.value("x"), empty.mean("x"), empty.padding_waste, empty.distribution("x")) == (0.0, 0.0, 0.0, [])
+
+
+def test_quantiles_are_interpolated_within_their_bucket() -> None:
+    figures = Figures({}, {"wait_seconds": {1.0: 2.0, 2.0: 4.0, math.inf: 5.0}})
+
+    assert figures.quantile("wait_seconds", 0.2) == 0.5
+    assert figures.quantile("wait_seconds", 0.6) == 1.5
+    assert figures.quantile("wait_seconds", 1.0) == 2.0  # beyond the last end nothing is known
+    assert figures.quantile("other", 0.5) == 0.0
