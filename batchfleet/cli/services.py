@@ -36,21 +36,40 @@ def api(host: str | None, port: int | None, as_json: bool) -> None:
 @click.option("--models", envvar="BATCHFLEET_WORKER_MODELS", show_envvar=True, help="Models to serve, by comma.")
 @click.option("--variant", envvar="BATCHFLEET_WORKER_VARIANT", show_envvar=True, help="Build to run, or auto.")
 @click.option("--threads", type=int, envvar="BATCHFLEET_WORKER_THREADS", show_envvar=True, help="Threads of a pass.")
+@click.option(
+    "--tune",
+    is_flag=True,
+    show_envvar=True,
+    help="Run none: measure how many workers and threads are fastest here, and remember it.",
+)
 @json_logs
-def worker(name: str | None, models: str | None, variant: str | None, threads: int | None, as_json: bool) -> None:
+def worker(
+    name: str | None, models: str | None, variant: str | None, threads: int | None, tune: bool, as_json: bool
+) -> int:
     """Run one worker process.
 
     Exits 0 after a drain, 75 if its device is sick or its lease was lost (restart it), 78 if a setting cannot
-    work, 70 if it crashed.
+    work, 70 if it crashed; with --tune, 0 once it is measured and 1 if it cannot be.
     """
-    become(
-        "workers",
-        as_json=as_json,
-        worker_name=name,
-        worker_models=models,
-        worker_variant=variant,
-        worker_threads=threads,
-    )
+    if not tune:
+        become(
+            "workers",
+            as_json=as_json,
+            worker_name=name,
+            worker_models=models,
+            worker_variant=variant,
+            worker_threads=threads,
+        )
+    return _tune(models, variant, as_json=as_json)
+
+
+def _tune(models: str | None, variant: str | None, *, as_json: bool) -> int:
+    from batchfleet.cli.tuning import run_tune  # noqa: PLC0415 - not for `--help`
+
+    for given, setting in ((models, "BATCHFLEET_WORKER_MODELS"), (variant, "BATCHFLEET_WORKER_VARIANT")):
+        if given is not None:
+            os.environ[setting] = given
+    return run_tune(as_json=as_json)
 
 
 @click.command(epilog="All settings: docs/reference/settings.md.")

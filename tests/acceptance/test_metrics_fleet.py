@@ -83,7 +83,8 @@ def test_every_api_tells_of_all_and_a_killed_worker_leaves_totals_and_no_gauges(
         def caught() -> float | None:
             text = scrape(urls[0])
             ran = value(text, 'batchfleet_batch_items_count{model="tiny"}')
-            return ran if ran and value(text, "batchfleet_window_items") else None
+            learned = value(text, 'batchfleet_backlog_device_seconds{lane="bulk",model="tiny"}')
+            return ran if ran and learned and value(text, "batchfleet_window_items") else None
 
         ran = eventually(caught, "the worker holds items and has run some", 60)
         worker.send_signal(signal.SIGKILL)
@@ -104,7 +105,7 @@ def test_every_api_tells_of_all_and_a_killed_worker_leaves_totals_and_no_gauges(
             assert queued is not None
             # What was settled and not yet counted when the worker died is the only difference there can be.
             assert 60 - queued - ended in range(3)
-            assert (value(text, 'batchfleet_backlog_device_seconds{model="tiny"}') or 0) > 0
+            assert (value(text, 'batchfleet_backlog_device_seconds{lane="bulk",model="tiny"}') or 0) > 0
         counted = [_without_requests(text) for text in texts]
         assert counted[0] == counted[1]
 

@@ -65,11 +65,15 @@ def run_up(folder: Path, models: Path, *options: str, **variables: str) -> "subp
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
 
-def test_it_serves_stops_cleanly_and_keeps_its_jobs(tmp_path: Path, models: Path) -> None:
+def test_it_serves_refuses_a_second_stops_cleanly_and_keeps_its_jobs(tmp_path: Path, models: Path) -> None:
     with fleet(tmp_path, models) as session:
+        second = run_up(tmp_path, models)  # on the same folder
+        assert second.returncode == Exit.ALREADY_RUNNING
+        assert re.search(rf"process {session.pid}, at {re.escape(session.url)}", second.stderr)
         with Client(session.url) as client:
             job = client.submit(TINY_NAME, ["box of jam", "cat"], wait_s=30)
             first = client.result(job.id)
+            assert [model.id for model in client.models()] == [TINY_NAME]
         assert first.shape[0] == 2
         code = session.stop()
 
@@ -80,17 +84,7 @@ def test_it_serves_stops_cleanly_and_keeps_its_jobs(tmp_path: Path, models: Path
         np.testing.assert_array_equal(client.result(job.id), first)
 
 
-def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path, models: Path) -> None:
-    with fleet(tmp_path, models) as session:
-        second = run_up(tmp_path, models)
-
-        assert second.returncode == Exit.ALREADY_RUNNING
-        assert re.search(rf"process {session.pid}, at {re.escape(session.url)}", second.stderr)
-        with Client(session.url) as client:
-            assert [model.id for model in client.models()] == [TINY_NAME]
-
-
-def test_kill_minus_nine_of_the_supervisor_leaves_no_process(tmp_path: Path, models: Path) -> None:
+def test_kill_minus_nine_of_the_supervisor_leaves_no_process_and_parts_come_back(tmp_path: Path, models: Path) -> None:
     with fleet(tmp_path, models) as session:
         everyone = [stat.pid for stat in members([*session.info().pids.values(), session.pid])]
         assert (
@@ -103,10 +97,6 @@ def test_kill_minus_nine_of_the_supervisor_leaves_no_process(tmp_path: Path, mod
 
     with fleet(tmp_path, models) as session, Client(session.url) as client:  # the folder is usable at once
         assert client.submit(TINY_NAME, ["cat"], wait_s=30).status == "succeeded"
-
-
-def test_parts_that_are_killed_come_back(tmp_path: Path, models: Path) -> None:
-    with fleet(tmp_path, models) as session, Client(session.url) as client:
         first = session.info().pids
         for count, part in enumerate(first, start=1):
             with watching([first[part]]) as handles:
@@ -194,6 +184,6 @@ def test_a_demo_model_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
     assert refused.returncode == Exit.NO_MODEL, refused.stderr
-    assert "making the demo model" in refused.stderr
+    assert "it gets the demo model" in refused.stderr
     assert "broken.whl" in refused.stderr
     assert "Traceback" not in refused.stderr

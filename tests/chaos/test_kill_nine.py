@@ -10,6 +10,9 @@ from tests.support.models import tiny_text
 from tests.support.upstack import UpStack, eventually, running_up
 
 JOBS = 2_000
+FEWER_JOBS = 700
+"""Where only the broker is lost: enough for it to be lost in the middle."""
+
 WITHIN_S = 30.0
 TOKENS = (20, 40, 60, 80, 120)
 
@@ -20,11 +23,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpStack]:
         yield running
 
 
-def submit_many(stack: UpStack, name: str) -> list[str]:
+def submit_many(stack: UpStack, name: str, count: int = JOBS) -> list[str]:
     return stack.submit(
         [
             {"model": "tiny", "inputs": [tiny_text(TOKENS[n % len(TOKENS)], n)], "idempotency_key": f"{name}-{n}"}
-            for n in range(JOBS)
+            for n in range(count)
         ]
     )
 
@@ -66,14 +69,14 @@ def test_worker_api_and_scheduler_are_killed_in_turn(stack: UpStack) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_flushed_broker_loses_nothing(stack: UpStack) -> None:
-    ids = submit_many(stack, "flushed")
+    ids = submit_many(stack, "flushed", FEWER_JOBS)
     broker = redis.Redis(unix_socket_path=str(stack.data_dir / "valkey" / "valkey.sock"))
-    for done in (50, 300, 600):
+    for done in (50, 200, 400):
         wait_for_first_results(stack, ids, done)
         broker.flushall()
     broker.close()
 
-    assert stack.finish(ids, WITHIN_S) == {"succeeded": JOBS}
+    assert stack.finish(ids, WITHIN_S) == {"succeeded": FEWER_JOBS}
 
     check_one_result_each(stack, ids)
 
@@ -81,10 +84,10 @@ def test_a_flushed_broker_loses_nothing(stack: UpStack) -> None:
 @pytest.mark.timeout(240)
 def test_the_broker_itself_is_killed(stack: UpStack) -> None:
     """Q15: the doorbell is gone for a moment; jobs go on, by the database at first."""
-    ids = submit_many(stack, "doorbell")
+    ids = submit_many(stack, "doorbell", FEWER_JOBS)
     wait_for_first_results(stack, ids, 50)
     stack.kill("valkey")
 
-    assert stack.finish(ids, WITHIN_S) == {"succeeded": JOBS}
+    assert stack.finish(ids, WITHIN_S) == {"succeeded": FEWER_JOBS}
 
     check_one_result_each(stack, ids)

@@ -148,29 +148,34 @@ def test_names_and_ids_are_completed(running: RunningApi) -> None:
     assert "plain,doctor" in complete("batchfleet do")
 
 
+def interrupted(running: RunningApi, *words: str) -> tuple[int, str, str]:
+    """Returns how a command ends, and what it says, when it is interrupted while the API lets it wait."""
+    command = [sys.executable, "-m", "batchfleet.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            running.await_waiting()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    return process.returncode, out, err
+
+
 def test_ctrl_c_leaves_one_line_and_the_jobs_id(running: RunningApi) -> None:
-    command = [sys.executable, "-m", "batchfleet.cli", "submit", MODEL, "a", "--wait", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    running.await_waiting()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    code, out, err = interrupted(running, "submit", MODEL, "a", "--wait", "60")
 
     (job,) = running.client.get("/v1/jobs").json()["jobs"]
-    assert process.returncode == Exit.INTERRUPTED
+    assert code == Exit.INTERRUPTED
     assert out == ""
     assert err.split("\n") == [f"{job['id']} goes on", "", "batchfleet: interrupted", ""]
 
 
 def test_ctrl_c_while_lines_are_awaited_prints_their_ids(running: RunningApi, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("a\nb\n")
-    command = [sys.executable, "-m", "batchfleet.cli", "submit", MODEL, "--file", str(tmp_path / "lines")]
-    process = subprocess.Popen([*command, "--wait", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    running.await_waiting()
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    code, out, err = interrupted(running, "submit", MODEL, "--file", str(tmp_path / "lines"), "--wait", "60")
 
     ids = [job["id"] for job in running.client.get("/v1/jobs").json()["jobs"]]
-    assert process.returncode == Exit.INTERRUPTED
+    assert code == Exit.INTERRUPTED
     assert out.split("\n") == [f"{ids[1]} queued", f"{ids[0]} queued", ""]
     assert "Traceback" not in err
 

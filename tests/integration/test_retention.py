@@ -11,6 +11,8 @@ from batchfleet.jobs.states import JobState
 from batchfleet.outbox.delivery import DeliveryFilter, Outcome
 from batchfleet.outbox.port import OutboxStore
 from batchfleet.outbox.sql import SqlOutbox
+from batchfleet.profiles.memory import MemoryProfiles
+from batchfleet.profiles.port import UNUSED_S, Lesson, ProfileKey
 from batchfleet.results.blobs import BlobStore, BlobsUnavailableError, result_key
 from batchfleet.results.connect import connect_blobs
 from scheduler.celery_app import PURGE
@@ -26,11 +28,13 @@ class House:
     def __init__(self, made: Fleet) -> None:
         self.made = made
         self.blobs = connect_blobs(made.settings)
+        self.profiles = MemoryProfiles(lambda: self.now)
+        self.now = 1_000.0
         self.retention = self.duties(made.outbox)
 
     def duties(self, outbox: OutboxStore, *, results_s: float = 0.0, jobs_s: float = 0.0) -> Retention:
         settings = self.made.settings.model_copy(update={"result_retention_s": results_s, "job_retention_s": jobs_s})
-        return Retention(self.made.jobs, outbox, self.blobs, self.made.metrics, settings)
+        return Retention(self.made.jobs, outbox, self.blobs, self.profiles, self.made.metrics, settings)
 
     def ended(self, blob: bool = True) -> tuple[JobId, str]:
         job = self.made.submit()
@@ -53,6 +57,19 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     url = empty_database() if request.param == "postgres" else sqlite_url(tmp_path)
     with fleet(url, tmp_path, orphan_grace_s=60.0) as made:
         yield House(made)
+
+
+def test_profiles_that_no_worker_tells_of_are_removed(house: House) -> None:
+    old, used = (ProfileKey("tiny", version, "fp32", "cpu") for version in "12")
+    for key in (old, used):
+        house.profiles.tell(key, Lesson())
+    house.now += UNUSED_S + 1.0
+    house.profiles.tell(used, Lesson())
+
+    house.retention.purge()
+
+    assert [known.key for known in house.profiles.rates()] == [used]
+    assert house.made.metrics.purged.labels("profiles")._value.get() == 1
 
 
 def test_what_is_too_old_is_removed_with_its_blob(house: House) -> None:

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from botocore.loaders import JSONFileLoader
 
-from batchfleet.objects.s3_client import S3Terms
+from batchfleet.objects.s3_client import S3Terms, make_s3_client
 from batchfleet.results.blobs import BlobRefusedError, BlobsUnavailableError
 from batchfleet.results.connect import connect_blobs
 from batchfleet.results.s3_blobs import Links, S3Blobs
@@ -274,3 +275,20 @@ def test_many_threads_share_one_client(bucket: Bucket, blobs: S3Blobs) -> None:
         thread.join()
 
     assert errors == []
+
+
+def test_a_second_client_reads_nothing_anew(nanio_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(**nanio_bucket.settings)  # type: ignore[arg-type]
+    make_s3_client(settings).close()
+    read: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def noted(self: JSONFileLoader, path: str) -> object:
+        read.append(path)
+        return load(self, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", noted)
+
+    make_s3_client(settings).close()
+
+    assert [path for path in read if "s3" in path or "endpoints" in path] == []

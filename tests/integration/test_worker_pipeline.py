@@ -270,6 +270,62 @@ class FlakyStore(MemoryStore):
         return outcome
 
 
+class CountingStore(MemoryStore):
+    """A store that remembers how many jobs each settle brought."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: list[int] = []
+
+    def settle(self, boot: str, rows: Sequence[Settlement], block: bytes) -> SettleOutcome:
+        self.settled.append(len(rows))
+        return super().settle(boot, rows, block)
+
+
+ONE_AT_A_TIME = Limits(max_batch_items=1, max_item_tokens=100)
+
+
+def test_ends_that_nobody_waits_for_are_settled_together(tmp_path: Path) -> None:
+    store = CountingStore()
+    with running(Pipeline(tmp_path, store=store, limits=ONE_AT_A_TIME)) as worker:
+        worker.finish(worker.submit([0.0]))  # from now on the worker knows how fast it is
+        worker.finish(worker.submit(*[[float(n)] for n in range(60)]))
+
+    assert sum(store.settled) == 61
+    assert len(store.settled) < 30, store.settled
+
+
+def test_the_end_of_a_job_whose_caller_waits_is_settled_at_once(tmp_path: Path) -> None:
+    """While the device runs on, and takes along what lingers."""
+    gate = Gate(lambda values: 3.0 in values)
+    store = CountingStore()
+    with running(Pipeline(tmp_path, StubSession(gate), store=store, limits=ONE_AT_A_TIME)) as worker:
+        first = worker.submit([1.0], lane=Lane.ONLINE)
+        held = worker.submit([3.0])
+        assert gate.entered.wait(WAIT_S)
+        assert worker.finish(first)[0].state is JobState.SUCCEEDED  # rung before the pass behind it has ended
+        gate.open.set()
+        worker.finish(held)
+
+
+def test_a_drain_settles_what_lingers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.pacing.LINGER_S", dict.fromkeys(Lane, 3600.0))
+    gate = Gate(lambda values: 5.0 in values)
+    worker = Pipeline(tmp_path, StubSession(gate), limits=ONE_AT_A_TIME).start()
+    ids = worker.submit(*[[float(n)] for n in range(8)])
+    assert gate.entered.wait(WAIT_S)
+    drained = threading.Thread(target=worker.close)
+    drained.start()
+    gate.open.set()
+    drained.join(WAIT_S)
+
+    assert not drained.is_alive()
+    records = worker.records(ids)
+    assert records[5].state is JobState.SUCCEEDED
+    assert {record.state for record in records} <= {JobState.SUCCEEDED, JobState.QUEUED}
+    assert {record.state for record in records[:5]} == {JobState.SUCCEEDED}
+
+
 def test_results_wait_for_a_database_that_is_away_and_settle_once(tmp_path: Path) -> None:
     store = FlakyStore(failures=2)
     with running(Pipeline(tmp_path, store=store)) as worker:

@@ -20,6 +20,7 @@ from batchfleet.broker.memory import MemoryBroker, MemoryHub, MemoryRing
 from batchfleet.broker.port import HintBroker, Ring
 from batchfleet.errors import StoreUnavailableError
 from batchfleet.jobs.job import (
+    LANES,
     JobRecord,
     Lane,
     NewJob,
@@ -32,6 +33,8 @@ from batchfleet.models.manifest import MANIFEST_FILE
 from batchfleet.models.repository import ModelRepository
 from batchfleet.outbox.sealing import sealer_of
 from batchfleet.outbox.sql import SqlOutbox
+from batchfleet.profiles.backlog import Backlog
+from batchfleet.profiles.sql import SqlProfiles
 from batchfleet.results.blobs import BlobStore
 from batchfleet.results.local_blobs import LocalBlobs
 from batchfleet.settings import Settings
@@ -228,7 +231,8 @@ def running_api(
         upgrade(configured.database_url)
     metrics = Metrics()
     store = FaultyStore(configured.database_url)
-    metrics.watch_queues(store.queue_depths)
+    profiles = SqlProfiles(configured.database_url)
+    metrics.watch_queues(store.queue_depths, Backlog(profiles.rates, LANES))
     access = SqlAccess(configured.database_url)
     outbox = SqlOutbox(configured.database_url, sealer=sealer_of(configured))
     metrics.watch_outbox(outbox.depths)
@@ -241,6 +245,7 @@ def running_api(
         store=store,
         access=access,
         outbox=outbox,
+        profiles=profiles,
         blobs=blobs or LocalBlobs(folder / "blobs"),
         repository=ModelRepository(folder / "models"),
         ring=heard,
@@ -267,5 +272,6 @@ def running_api(
         store.close()
         access.close()
         outbox.close()
+        profiles.close()
         if parts.tracer is not None:
             parts.tracer.close()

@@ -15,6 +15,7 @@ HTML comments in the page's source, which readers do not see, say what else ther
 - `<!-- fleet: own -->` once a page: it starts its own fleet, instead of using one that runs already.
 """
 
+import configparser
 import json
 import re
 import tomllib
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROSE = frozenset({"", "text"})
 """Languages of blocks that show a drawing or an output alone."""
 _ACTS = ("stop terminals", "start terminals")
-_DATA = frozenset({"json", "toml", "yaml", "yml"})
+_DATA = frozenset({"ini", "json", "toml", "yaml", "yml"})
 
 _FENCE = re.compile(
     r"(?P<marks>(?:^[ \t]*<!--[^\n]*-->\n(?:[ \t]*\n)?)*)^(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n"
@@ -179,9 +180,11 @@ def check_data(block: Block) -> None:
     try:
         if block.language == "json":
             json.loads(text)
+        elif block.language == "ini":
+            configparser.ConfigParser(interpolation=None, strict=False).read_string(block.text)
         elif block.language == "toml":
             tomllib.loads(block.text)
         elif block.language in {"yaml", "yml"}:
             list(yaml.safe_load_all(block.text))
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, configparser.Error, yaml.YAMLError) as error:
         raise ValueError(f"{block.where}: {error}") from error

@@ -7,9 +7,13 @@
 A word of `tiny_text` is one token; any other text is cut into letters. Two tokens ([CLS], [SEP]) frame each item.
 """
 
+import atexit
 import json
 import random
+import shutil
 import string
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +52,9 @@ def build_tiny_encoder(
     seed: int = 0,
     limits: Limits = TINY_LIMITS,
 ) -> ModelRef:
-    """Publishes a random encoder in the repository at `root`, with variants `fp32` and `INTEGER`, in under a second.
+    """Publishes a random encoder in the repository at `root`, with variants `fp32` and `INTEGER`.
+
+    Building one measures it, which takes a second or two: a process does that once for each, and copies it then.
 
     Args:
         root: Folder of the repository.
@@ -60,12 +66,25 @@ def build_tiny_encoder(
         seed: Same seed, same weights.
         limits: Limits of the model.
     """
+    built, ref = _built(name, version, layers, hidden, positions, seed, limits)
+    shutil.copytree(built, root, dirs_exist_ok=True)
+    return ref
+
+
+@cache
+def _built(
+    name: str, version: str, layers: int, hidden: int, positions: int, seed: int, limits: Limits
+) -> tuple[Path, ModelRef]:
+    """Returns a repository that holds the model and nothing else; it ends with the process."""
+    root = Path(tempfile.mkdtemp(prefix="batchfleet-tiny-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     source = root / ".tiny-source" / f"{name}-{version}"
-    source.mkdir(parents=True, exist_ok=True)
+    source.mkdir(parents=True)
     write_tiny_source(source, layers=layers, hidden=hidden, positions=positions, seed=seed)
-    return build_encoder_model(
+    published = build_encoder_model(
         source, ModelRepository(root), name, version, limits=limits, inputs=(), source={"random_seed": seed}
-    ).ref
+    )
+    return root, published.ref
 
 
 def tiny_text(tokens: int, seed: int = 0) -> str:

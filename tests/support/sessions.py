@@ -8,6 +8,7 @@ from batchfleet.inference.executor import PassItem
 from batchfleet.inference.one_shot import OneShotExecutor
 from batchfleet.inference.shapes import PassShape
 from batchfleet.inference.task import Array, ItemFault, Output, PreparedItem
+from batchfleet.jobs.job import JobErrorCode
 from batchfleet.models.config import Limits
 
 LIMITS = Limits(max_batch_items=256, max_batch_tokens=100_000, max_item_tokens=100)
@@ -42,6 +43,13 @@ class NumberTask:
     ) -> list[Output | ItemFault]:
         return list(outputs["doubled"][: len(items)])
 
+    def agreement(self, alone: Output, in_company: Output) -> float:
+        return float(1 - np.abs(alone - in_company).max())
+
+    @property
+    def least_agreement(self) -> float:
+        return 0.999
+
     def sample(self, length: int) -> PreparedItem:
         return PreparedItem(length, SAMPLE)
 
@@ -66,13 +74,19 @@ class StubSession:
         self.runs: list[list[float]] = []
         self.shapes: list[tuple[int, ...]] = []
         self.closed = 0
+        self.shrinks = 0
+        """Runs that were asked to give memory back: they run the sample, and count as probes here."""
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], *, shrink: bool = False) -> dict[str, Array]:
         values = feeds["values"]
+        self.shrinks += shrink
         self.runs.append(values[:, 0].tolist())
         self.shapes.append(values.shape)
         output = self.behave(self.runs[-1]) if self.behave else None
         return {"doubled": values * 2 if output is None else output}
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return "no memory" in str(error)
 
     def close(self) -> None:
         self.closed += 1
@@ -94,3 +108,29 @@ def number_items(values: Sequence[float], parameters: Hashable = None, length: i
 
 def executor_over(session: StubSession, limits: Limits = LIMITS) -> OneShotExecutor:
     return OneShotExecutor(NumberTask(), session, limits)
+
+
+class LengthTask(NumberTask):
+    """An item is as long as its number says, and padded to the pass; over `most` it is refused."""
+
+    def __init__(self, most: int = 1_000_000) -> None:
+        self._most = most
+
+    def prepare(self, inputs: Sequence[object], parameters: Sequence[Hashable]) -> list[PreparedItem | ItemFault]:
+        lengths = [int(float(str(value))) for value in inputs]
+        return [
+            PreparedItem(length, value)
+            if length <= self._most
+            else ItemFault(JobErrorCode.INPUT_TOO_LONG, f"has {length} tokens")
+            for value, length in zip(inputs, lengths, strict=True)
+        ]
+
+    def collate(self, items: Sequence[PreparedItem], shape: PassShape) -> dict[str, Array]:
+        values = np.zeros((shape.rows, shape.length), np.float32)
+        values[: len(items), 0] = [item.payload for item in items]
+        return {"values": values}
+
+    def split(
+        self, outputs: Mapping[str, Array], items: Sequence[PreparedItem], parameters: Sequence[Hashable]
+    ) -> list[Output | ItemFault]:
+        return list(outputs["doubled"][: len(items), :1])

@@ -198,5 +198,8 @@ def _age(seconds: float) -> None:
     moved = ", ".join(f"{name} = {name} - %(s)s" for name in debts)
     session_connection().execute(f"UPDATE outbox SET {moved}".encode(), {"s": seconds})  # noqa: S608 - names of ours
     session_connection().execute("UPDATE duties SET taken_at = taken_at - %(s)s", {"s": seconds})
+    for table in ("device_rates", "pass_costs", "memory_ceilings"):
+        moved = f"UPDATE {table} SET updated_at = updated_at - %(s)s"  # noqa: S608 - names of ours
+        session_connection().execute(moved.encode(), {"s": seconds})
     secrets = "UPDATE webhook_secrets SET created_at = created_at - %(s)s, expires_at = expires_at - %(s)s"
     session_connection().execute(secrets, {"s": seconds})

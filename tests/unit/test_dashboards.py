@@ -42,7 +42,7 @@ def exported() -> dict[str, tuple[str, set[str]]]:
         "gauge",
         {"model", "lane", "state"},
     )
-    found["batchfleet_backlog_device_seconds"] = ("gauge", {"model"})
+    found["batchfleet_backlog_device_seconds"] = ("gauge", {"model", "lane"})
     found["batchfleet_build_info"] = ("gauge", {"version"})
     found["batchfleet_outbox_pending"] = found["batchfleet_outbox_oldest_age_seconds"] = ("gauge", {"kind"})
     return found

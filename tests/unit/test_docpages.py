@@ -89,6 +89,7 @@ def test_shapes_have_no_numbers_and_no_space() -> None:
 def test_data_must_be_of_its_language() -> None:
     check_data(block('{"a": [1, …], "b": "…"}', "json"))
     check_data(block("drawing", ""))
+    check_data(block("[Service]\nEnvironment=A=1\nEnvironment=B=100%\n", "ini"))
     with pytest.raises(ValueError, match=r"page\.md:1"):
         check_data(block("{a}", "json"))
     with pytest.raises(ValueError, match="not known"):

@@ -47,6 +47,12 @@ from batchfleet.settings import EXIT_CONFIG, Settings, SettingsError, bucket_of,
         ("WINDOW_S", "nan", "must be a number"),
         ("WORKER_THREADS", "two", "valid integer"),
         ("LOG_LEVEL", "loud", "'debug', 'info'"),
+        ("WORKER_DEVICES", "auto,none", "'auto' is no GPU"),
+        ("WORKER_DEVICES", "0,none", "'none' is no GPU"),
+        ("WORKER_DEVICES", "all", "must be auto, none, or GPUs by comma"),
+        ("WORKER_DEVICES", "gpu0", "'gpu0' is no GPU"),
+        ("WORKER_DEVICES", "-1", "'-1' is no GPU"),
+        ("WORKER_DEVICES", "0,,1", "'' is no GPU"),
     ],
 )
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
@@ -133,13 +139,12 @@ def test_a_folders_url_may_hold_escapes() -> None:
         folder_of("s3://bucket/prefix")
 
 
-@pytest.mark.parametrize("service", ["api", "scheduler", "workers"])
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("service", "name", "value"),
     [
-        ("DATABASE_URL", "mysql://localhost/x"),
-        ("DATABASE_URL", "postgresql+psycopg://me@localhost/x?foo=bar"),
-        ("BROKER_URL", "redis://localhost/zero"),
+        ("api", "DATABASE_URL", "mysql://localhost/x"),
+        ("scheduler", "DATABASE_URL", "postgresql+psycopg://me@localhost/x?foo=bar"),
+        ("workers", "BROKER_URL", "redis://localhost/zero"),
     ],
 )
 def test_every_service_says_what_is_wrong_in_a_line_and_is_not_worth_a_restart(

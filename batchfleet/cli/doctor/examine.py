@@ -22,6 +22,7 @@ OTHERS: Mapping[str, Check] = {
     "blobs": part_checks.check_blobs,
     "s3": part_checks.check_s3,
     "models": part_checks.check_models,
+    "tuning": part_checks.check_tuning,
     "disk": part_checks.check_disks,
     "state": part_checks.check_state_dir,
     "secret_key": part_checks.check_secret_key,

@@ -1,5 +1,6 @@
 """Checks of everything but the database: settings, broker, blobs, S3, models, disks, secrets, the API itself."""
 
+import contextlib
 import http.client
 import os
 import shutil
@@ -15,7 +16,9 @@ from batchfleet.cli.doctor.subject import Subject
 from batchfleet.cli.variables import unknown_variables, unread_secrets
 from batchfleet.cli.verified import verify_models
 from batchfleet.database.sqlite import database_file
-from batchfleet.errors import BrokerUnavailableError, UnavailableError
+from batchfleet.embedded.tune.recall import here, recall_here
+from batchfleet.errors import BatchfleetError, BrokerUnavailableError, UnavailableError
+from batchfleet.inference.tuning import measured_elsewhere, tuning_file, unmeasured
 from batchfleet.jobs.job import Lane
 from batchfleet.models.repository import ModelRepository
 from batchfleet.objects.s3_client import S3Terms
@@ -117,6 +120,26 @@ def check_models(subject: Subject) -> Iterator[Finding]:
         yield warn("models", f"none in {repository.root}", "mend BATCHFLEET_MODELS_URL, or publish one there")
 
 
+def check_tuning(subject: Subject) -> Iterator[Finding]:
+    """Says whether this machine was tuned, and whether that still holds for it and its models."""
+    state_dir, advice = subject.settings.state_dir, "measure again when the machine is quiet: batchfleet worker --tune"
+    tuning = recall_here(state_dir)
+    if tuning is None and measured_elsewhere(tuning_file(state_dir), here()):
+        yield warn("tuning", "other cores, another CPU or other runtimes than when it was measured", advice)
+        return
+    if tuning is None:
+        yield skip("tuning", "never measured: one worker a core (batchfleet worker --tune finds out what is faster)")
+        return
+    missing = unmeasured(tuning, _newest_digests(ModelRepository(folder_of(subject.settings.models_url))))
+    if missing:
+        yield warn("tuning", f"{len(missing)} model(s) came after {tuning.measured_at}, when it was measured", advice)
+    elif any(trial.doubtful for trial in tuning.best.values()):
+        yield warn("tuning", f"measured beside other work, {tuning.measured_at}: the figures are doubtful", advice)
+    else:
+        told = f"{tuning.workers} worker(s) with {tuning.threads} thread(s) each, measured {tuning.measured_at}"
+        yield ok("tuning", told)
+
+
 def check_disks(subject: Subject) -> Iterator[Finding]:
     """Looks at the room where files are written, one finding a file system."""
     seen: set[int] = set()
@@ -176,6 +199,15 @@ def check_api(subject: Subject) -> Iterator[Finding]:
         yield ok("api", f"{subject.url} is ready")
     else:
         yield fail("api", f"{subject.url} is not ready: {answer.status} {text}", "see its log")
+
+
+def _newest_digests(repository: ModelRepository) -> list[str]:
+    """Returns the digest of each model's newest version; what is not as published is told of elsewhere."""
+    digests = []
+    for name in repository.models():
+        with contextlib.suppress(BatchfleetError, OSError):
+            digests.append(repository.open(repository.resolve(name)).digest)
+    return digests
 
 
 def _nearest(folder: Path) -> Path:

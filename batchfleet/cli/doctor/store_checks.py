@@ -150,7 +150,10 @@ def _ask_time(url: str) -> tuple[float, float, float]:
 
 def _schema(url: str) -> Iterator[Finding]:
     state = read_schema(url)
-    if state.status == "current":
+    if state.status == "current" and state.afterwards:
+        told = f"is this version's but for what comes afterwards ({', '.join(state.afterwards)})"
+        yield warn("schema", told, "once no older process runs: batchfleet db upgrade --post")
+    elif state.status == "current":
         yield ok("schema", f"is this version's ({', '.join(state.current)})")
     elif state.status == "newer":
         told = f"is of a newer version ({', '.join(state.unknown)})"

@@ -131,7 +131,13 @@ def test_the_schemas_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (behind["status"], behind["current"]) == ("behind", ["0001"])
     assert behind["missing"] == [revision for revision in state["missing"] if revision != "0001"]
 
-    assert main(["db", "upgrade", "--database-url", url]) == Exit.OK
+    assert main(["db", "upgrade", "--database-url", url, "--json"]) == Exit.OK
+    left = said(capsys)["post"]
+    assert main(["db", "status", "--database-url", url]) == Exit.OK
+    told = f", {len(left)} to apply ({', '.join(left)}) once no older process runs: batchfleet db upgrade --post"
+    assert capsys.readouterr().out == f"{url}: current{told if left else ''}\n"
+
+    assert main(["db", "upgrade", "--post", "--database-url", url]) == Exit.OK
     capsys.readouterr()
     assert main(["db", "status", "--database-url", url]) == Exit.OK
     assert capsys.readouterr().out == f"{url}: current\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from batchfleet.access.keys import DEFAULT_ROLES, new_key
@@ -16,10 +17,14 @@ from batchfleet.access.tenants import DEFAULT_TENANT
 from batchfleet.cli.doctor.findings import Verdict
 from batchfleet.cli.doctor.store_checks import judge_mode, judge_skew
 from batchfleet.cli.main import main
+from batchfleet.database.schema import NEEDED
 from batchfleet.embedded.exits import Exit
 from batchfleet.embedded.stack import StackInfo
+from batchfleet.embedded.tune.recall import here
+from batchfleet.inference.tuning import Trial, Tuning, remember, tuning_file
 from batchfleet.jobs.job import WorkerLease, WorkerState
 from batchfleet.jobs.sql.store import SqlStore
+from batchfleet.models.repository import ModelRef, ModelRepository
 from migrations.run import upgrade
 from tests.support.models import build_tiny_encoder
 from tests.support.servers import ValkeyServer
@@ -80,11 +85,29 @@ def test_a_machine_on_which_all_is_well(fleet: Path, examine: Examine) -> None:
         "blobs": "ok",
         "s3": "skip",
         "models": "ok",
+        "tuning": "skip",  # never measured
         "disk": "ok",
         "state": "ok",
         "secret_key": "ok",
         "api": "skip",
     }
+
+
+def test_a_tuning_is_told_and_whether_it_still_holds(fleet: Path, examine: Examine) -> None:
+    digest = ModelRepository(fleet / "models").open(ModelRef("tiny", "1")).digest
+    file = tuning_file(fleet / "state")
+    trial = Trial(2, 1, "tiny@1", "fp32", 512, 100.0)
+
+    remember(file, here(), Tuning(2, 1, {digest: trial}, (trial,), "2026-01-01T00:00:00+00:00"))
+    assert "2 worker(s) with 1 thread(s) each" in examine()["tuning"][0]["detail"]
+    remember(file, here(), Tuning(2, 1, {"other": trial}, (trial,), "2026-01-01T00:00:00+00:00"))
+    assert "1 model(s) came after" in examine()["tuning"][0]["detail"]
+    doubtful = msgspec.structs.replace(trial, doubtful=True)
+    remember(file, here(), Tuning(2, 1, {digest: doubtful}, (doubtful,), "2026-01-01T00:00:00+00:00"))
+    assert "measured beside other work" in examine()["tuning"][0]["detail"]
+    file.unlink()
+    remember(file, "another machine", Tuning(2, 1, {digest: trial}, (trial,), "2026-01-01T00:00:00+00:00"))
+    assert statuses(examine())["tuning"] == "warn"
 
 
 def test_people_get_a_line_a_check(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +143,17 @@ def test_an_old_schema(fleet: Path, examine: Examine, monkeypatch: pytest.Monkey
     found = examine(Exit.FAILED)
     assert statuses(found)["schema"] == "fail"
     assert found["schema"][0]["advice"] == "run `batchfleet db upgrade`"
+
+
+def test_a_schema_without_its_last_steps_is_in_order(
+    fleet: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warning, no failure: during a deployment processes of the version before still run."""
+    upgrade(f"sqlite:///{fleet}/old.db", NEEDED)
+    monkeypatch.setenv("BATCHFLEET_DATABASE_URL", f"sqlite:///{fleet}/old.db")
+    found = examine()
+    assert found["schema"][0]["status"] == "warn"
+    assert found["schema"][0]["advice"].endswith("batchfleet db upgrade --post")
 
 
 def test_a_database_that_does_not_answer_shows_no_password(
